@@ -1,0 +1,306 @@
+"""What may be done: one API write (or one call to a server) per decision, and what may come of it.
+
+Each action names its target by `Ref`, hence by uid and resourceVersion: a write decided from an old look conflicts.
+`LIVE` actions destroy, release or take something shared; the controller decides them again from a live read first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar
+
+from modelbackend_operator.model import Backend, Claim, Holder, Lease, NodeId, Pod, Service, StopRecord
+
+
+@dataclass(frozen=True, slots=True)
+class AddFinalizer:
+    """On the ModelBackend, before anything of it exists."""
+
+    LIVE: ClassVar[bool] = False
+    backend: Backend
+
+
+@dataclass(frozen=True, slots=True)
+class CreateClaim:
+    """POST of `port-<port>`: creating it is the claim."""
+
+    LIVE: ClassVar[bool] = False
+    backend: Backend
+    ordinal: int
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReserveClaim:
+    """Take the own Cooling claim back for the same instance."""
+
+    LIVE: ClassVar[bool] = True
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """POST of a gated pod. The control token's Secret is made with it when missing."""
+
+    LIVE: ClassVar[bool] = True
+    backend: Backend
+    ordinal: int
+    name: str
+    port: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BindClaim:
+    """The claim's status names the pod: phase Bound."""
+
+    LIVE: ClassVar[bool] = False
+    claim: Claim
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """Apply the whole of the backend's status that is ours."""
+
+    LIVE: ClassVar[bool] = False
+    backend: Backend
+    status: Mapping[str, Any] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateService:
+    """POST; `ordinal` None makes the shared ClusterIP Service."""
+
+    LIVE: ClassVar[bool] = False
+    backend: Backend
+    name: str
+    ordinal: int | None = None
+    node_port: int | None = None
+    pod_uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PointService:
+    """Re-point an instance's Service at its new pod."""
+
+    LIVE: ClassVar[bool] = False
+    backend: Backend
+    service: Service
+    pod_uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ungate:
+    """One patch: the scheduling gate goes, the labels `pod-uid` and `serving` come."""
+
+    LIVE: ClassVar[bool] = False
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class RecordNode:
+    """The claim's status names the machine its pod runs on."""
+
+    LIVE: ClassVar[bool] = False
+    claim: Claim
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class SetServing:
+    """The readiness gate's condition on the pod."""
+
+    LIVE: ClassVar[bool] = False
+    pod: Pod
+    serving: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireLease:
+    """POST of the model's Lease: the point of no return of a stop."""
+
+    LIVE: ClassVar[bool] = True
+    backend: Backend
+    holder: Holder
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStopRecord:
+    """One patch: the stop record comes, the `serving` label goes."""
+
+    LIVE: ClassVar[bool] = False
+    pod: Pod
+    record: StopRecord
+
+
+@dataclass(frozen=True, slots=True)
+class DrainServer:
+    """The Drain call: admit nothing new, finish what runs."""
+
+    LIVE: ClassVar[bool] = False
+    pod: Pod
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """DELETE with this grace. Grace 0 only after proof."""
+
+    LIVE: ClassVar[bool] = True
+    pod: Pod
+    grace_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteService:
+    LIVE: ClassVar[bool] = True
+    service: Service
+
+
+@dataclass(frozen=True, slots=True)
+class CoolClaim:
+    """Release with evidence: phase Cooling, the holder goes into the history."""
+
+    LIVE: ClassVar[bool] = True
+    claim: Claim
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class WithholdClaim:
+    """The pod is gone without proof: phase Withheld, all facts kept."""
+
+    LIVE: ClassVar[bool] = True
+    claim: Claim
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteClaim:
+    LIVE: ClassVar[bool] = True
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveClaimFinalizer:
+    LIVE: ClassVar[bool] = True
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePodFinalizer:
+    LIVE: ClassVar[bool] = True
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseLease:
+    """DELETE of the model's Lease."""
+
+    LIVE: ClassVar[bool] = True
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFinalizer:
+    """Off the ModelBackend, last of all."""
+
+    LIVE: ClassVar[bool] = True
+    backend: Backend
+
+
+Action = (
+    AddFinalizer
+    | CreateClaim
+    | ReserveClaim
+    | CreatePod
+    | BindClaim
+    | WriteStatus
+    | CreateService
+    | PointService
+    | Ungate
+    | RecordNode
+    | SetServing
+    | AcquireLease
+    | WriteStopRecord
+    | DrainServer
+    | DeletePod
+    | DeleteService
+    | CoolClaim
+    | WithholdClaim
+    | DeleteClaim
+    | RemoveClaimFinalizer
+    | RemovePodFinalizer
+    | ReleaseLease
+    | RemoveFinalizer
+)
+
+
+# -- what a decision is ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Do this, then look again."""
+
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to write until the world changes, or until `not_after`."""
+
+    reason: str
+    message: str
+    not_after: datetime | None = None
+    ordinal: int | None = None
+    """The instance that waits; None when it is the backend itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The world is as the spec asks."""
+
+
+Decision = Act | Wait | Done
+
+
+# -- what the API answered ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The write took effect; its result is already in the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """409: the object is another one, or newer. Observe again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """404: the target does not exist any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """409 on a create: the name is taken; its present owner is already in the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """403 or 422: quota, policy, webhook or schema said no, in these words."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A time-out, a broken connection, 429 or 5xx: it may have been applied."""
+
+    message: str
+
+
+Outcome = Applied | Conflict | Gone | Exists | Denied | Unknown

@@ -1,0 +1,299 @@
+"""The vocabulary of the operator: what is observed, and nothing else. Start reading here.
+
+A reconcile is `observe -> decide -> act`. This module holds the first noun: an `Observation` is everything that
+`decide` may know about one ModelBackend, frozen and free of I/O. The second noun, what may be done, is in
+`actions.py`. All instants are timezone-aware UTC; all durations are whole seconds and say so in their names.
+
+An observation may be old. That is not a fault to be hidden: every write carries the uid and resourceVersion it was
+decided from, so an old observation leads to a conflict and to another look, never to a wrong effect.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Which object, in which version: the precondition that every update and delete carries."""
+
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = ""
+
+
+class Exposure(StrEnum):
+    """How callers outside reach an instance; `ClusterIP` claims no port."""
+
+    NODE_PORT = "NodePort"
+    HOST_PORT = "HostPort"
+    CLUSTER_IP = "ClusterIP"
+
+    @property
+    def claims_port(self) -> bool:
+        return self is not Exposure.CLUSTER_IP
+
+
+# -- the ModelBackend ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A ModelBackend as the rules need it; `raw` is the object itself, for the manifests."""
+
+    ref: Ref
+    model: str
+    generation: int
+    has_finalizer: bool
+    deleting_since: datetime | None
+    ordinals: tuple[int, ...]
+    """The instances the spec asks for now: empty when suspended, scaled to zero or being deleted."""
+    template_hash: str
+    exposure: Exposure
+    pinned_port: int | None
+    port_range: tuple[int, int] | None
+    """Inclusive; narrows the operator's pool."""
+    drain_seconds: int
+    termination_grace_seconds: int
+    refused: tuple[str, ...]
+    """One sentence for each field of the spec that this operator cannot honour; nothing is started while any stands."""
+    status: Mapping[str, Any] = field(default_factory=dict)
+    raw: Mapping[str, Any] = field(default_factory=dict)
+
+
+# -- the ledger ------------------------------------------------------------------------------------------------------
+
+
+class ClaimPhase(StrEnum):
+    """Reserved: no pod yet. Bound: a pod may listen. Withheld: its pod is gone, unproven. Cooling: proven ended."""
+
+    RESERVED = "Reserved"
+    BOUND = "Bound"
+    WITHHELD = "Withheld"
+    COOLING = "Cooling"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeId:
+    """A machine in one life: a re-registered Node has another uid, a rebooted one another boot id."""
+
+    name: str
+    uid: str
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A PortClaim of this backend."""
+
+    ref: Ref
+    port: int
+    ordinal: int
+    exposure: Exposure
+    phase: ClaimPhase
+    pod_name: str
+    pod_uid: str
+    node: NodeId | None
+    since: datetime
+    has_finalizer: bool
+    terminating: bool
+    raw: Mapping[str, Any] = field(default_factory=dict)
+
+
+# -- pods ------------------------------------------------------------------------------------------------------------
+
+
+class PodPhase(StrEnum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+    @property
+    def terminal(self) -> bool:
+        return self in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+
+class ContainerState(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    TERMINATED = "terminated"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One entry of init-, main or ephemeral container statuses."""
+
+    name: str
+    state: ContainerState
+    ever_created: bool
+    """The runtime made this container at some time: containerID set, lastState set, or restartCount > 0."""
+    reason: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    """Of the current `terminated`, else of the last one."""
+    restarts: int = 0
+
+
+class StopReason(StrEnum):
+    """Why an instance is being stopped; written into its stop record."""
+
+    DELETED = "BackendDeleted"
+    SCALED_DOWN = "ScaledDown"
+    SPEC_CHANGED = "SpecChanged"
+    REJECTED = "RejectedByNode"
+    FOREIGN = "PodDeletedByOthers"
+
+
+@dataclass(frozen=True, slots=True)
+class StopRecord:
+    """Written on the pod before anything depends on it; the deadline is absolute, so a restart never moves it."""
+
+    since: datetime
+    reason: StopReason
+    deadline: datetime
+    epoch: str
+    """`<Lease uid>/<leaseTransitions>`; empty for an end that others ordered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod whose controller is this backend."""
+
+    ref: Ref
+    ordinal: int
+    template_hash: str
+    host_port: int | None
+    gated: bool
+    serving_label: bool
+    serving_condition: bool
+    """Our readiness gate's condition is True."""
+    stop: StopRecord | None
+    has_finalizer: bool
+    created_at: datetime
+    deleted_at: datetime | None
+    """When deletion was asked for (deletionTimestamp less the grace period); None while not deleted."""
+    grace_seconds: int | None
+    phase: PodPhase
+    phase_reason: str
+    phase_message: str
+    unschedulable: str
+    """The scheduler's own words, empty when it has none."""
+    node: str
+    host_ip: str
+    ip: str
+    containers: tuple[Container, ...]
+    containers_ready: bool
+    ready: bool
+    removed_by_pod_gc: bool
+    """Condition DisruptionTarget with reason DeletionByPodGC: the phase may then be written without a kubelet's word."""
+    containers_changed_after_pod_gc: bool = False
+
+    @property
+    def deleting(self) -> bool:
+        return self.deleted_at is not None
+
+
+class ServerState(StrEnum):
+    """What the server in the pod says of itself (modelbackend.v1.State)."""
+
+    LOADING = "LOADING"
+    SERVING = "SERVING"
+    DRAINING = "DRAINING"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """An answer of GetStatus. No report means unknown, never idle."""
+
+    state: ServerState
+    backend_uid: str
+    model: str
+    pod_uid: str
+    in_flight: int
+    """Requests queued or running."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Of the loaded model, for status.model."""
+
+
+# -- the rest --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A Service of this backend; `ordinal` is None for the ClusterIP one that all instances share."""
+
+    ref: Ref
+    ordinal: int | None
+    node_port: int | None
+    pod_uid: str
+    """The pod it selects; empty for the shared one, or when it selects nothing."""
+    terminating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a model's Lease: the shutdown in progress, not an operator process."""
+
+    backend_uid: str
+    ordinal: int
+    pod_uid: str
+    purpose: StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The model's Lease; it exists exactly while one instance of the model is being stopped by our decision."""
+
+    ref: Ref
+    holder: Holder | None
+    """None: written by nobody we know; it is never taken for ours."""
+    transitions: int
+    description: str
+    """`namespace/name, instance N` of the holder, for people."""
+
+    @property
+    def epoch(self) -> str:
+        return f"{self.ref.uid}/{self.transitions}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The pool for this backend's exposure and what is known to be taken in it."""
+
+    first: int
+    last: int
+    """Inclusive."""
+    reuse_delay_seconds: int
+    taken: frozenset[int]
+    """Claimed by others, in any phase, or held by a foreign Service."""
+    taken_by: Mapping[int, str] = field(default_factory=dict)
+    """Port to `namespace/name` of who holds it, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One ModelBackend and everything of it, at about one moment."""
+
+    backend_uid: str
+    backend: Backend | None
+    """None: the object is gone, and what it left is to be settled."""
+    namespace_terminating: bool
+    claims: tuple[Claim, ...]
+    pods: tuple[Pod, ...]
+    services: tuple[Service, ...]
+    lease: Lease | None
+    nodes: Mapping[str, NodeId]
+    servers: Mapping[str, ServerReport]
+    """By pod uid; only reachable servers that were asked."""
+    ports: Ports
+    taken_names: frozenset[str]
+    """Names of pods and Services in the namespace that are not this backend's."""
+    live: bool = False
+    """Read from the API server just now, not from the cache."""
