@@ -6,7 +6,7 @@
 from typing import Protocol
 
 from modelbackend_operator.actions import Action, Outcome
-from modelbackend_operator.conditions import Event
+from modelbackend_operator.events import Event
 from modelbackend_operator.model import Observation
 
 
@@ -16,7 +16,7 @@ class Cluster(Protocol):
     async def snapshot(self, backend_uid: str, *, live: bool = False) -> Observation:
         """All that is known of this backend: from the cache, or (live) read from the API server just now.
 
-        Servers that `decide.servers_to_ask` names are asked for their status. Raises `ClusterUnavailable` when a
+        Servers that `decide.servers_to_ask` returns are asked for their status. Raises `ClusterUnavailable` when a
         live read fails: no decision is made from half a look.
         """
         ...
