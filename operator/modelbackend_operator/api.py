@@ -1,0 +1,259 @@
+"""The two kinds as Python sees them: every key and name on the wire, PortClaim, and ModelBackend's status.
+
+The spec of a ModelBackend is in `spec.py`. The schemas in `crds/` are what users meet: they hold the defaults,
+the bounds and the rules. The models here are read after the API server has applied those. They ignore fields
+they do not know, because a newer CRD may be served while an older operator still runs;
+`tests/unit/test_crd_schema.py` notices when the two sides drift apart.
+
+JSON names are camelCase, Python names snake_case. Times are UTC, to the second. Durations carry `_seconds`.
+"""
+
+import re
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
+
+from modelbackend_operator.model import ClaimPhase, Exposure
+
+GROUP = "modelbackend.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+MODELBACKEND_KIND = "ModelBackend"
+MODELBACKEND_PLURAL = "modelbackends"
+PORTCLAIM_KIND = "PortClaim"
+PORTCLAIM_PLURAL = "portclaims"
+
+# On ModelBackends, PortClaims and pods alike: nothing goes away before its end is proven.
+FINALIZER = f"{GROUP}/termination"
+
+# A pod waits behind the gate until a claim names it, and is Ready only once its server has told its identity.
+SCHEDULING_GATE = f"{GROUP}/claim"
+READINESS_GATE = f"{GROUP}/serving"
+
+LABEL_BACKEND_UID = f"{GROUP}/backend-uid"
+LABEL_ORDINAL = f"{GROUP}/ordinal"
+LABEL_POD_UID = f"{GROUP}/pod-uid"
+LABEL_SERVING = f"{GROUP}/serving"  # "true", or absent
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGED_BY = "modelbackend-operator"
+MANAGED_BY_SELECTOR = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
+
+ANNOTATION_STOP = f"{GROUP}/stop"  # on a pod: its stop record, as JSON
+ANNOTATION_TEMPLATE_HASH = f"{GROUP}/template-hash"  # on a pod: what it was made from
+ANNOTATION_FORCE = f"{GROUP}/force"  # order on a ModelBackend: "<pod uid> <reason>" or "all"
+ANNOTATION_EXTEND = f"{GROUP}/extend"  # order on a ModelBackend: "<pod uid> <seconds>"
+ANNOTATION_ATTEST = f"{GROUP}/attest"  # order on a ModelBackend or PortClaim: "<pod uid>"
+
+OBSERVED_NOTHING_YET = -1  # status.observedGeneration before the operator's first word
+
+_ACRONYMS = {"boot_id": "bootID", "pod_uid": "podUID"}
+
+
+def json_name(python_name: str) -> str:
+    return _ACRONYMS.get(python_name) or re.sub(r"_(.)", lambda match: match[1].upper(), python_name)
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+Timestamp = Annotated[AwareDatetime, PlainSerializer(_rfc3339, return_type=str, when_used="json")]
+Port = Annotated[int, Field(ge=1024, le=65535)]
+JsonObject = dict[str, Any]
+"""A piece of a core Kubernetes type that is handed to the pod as it is."""
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(alias_generator=json_name, populate_by_name=True, frozen=True, extra="ignore")
+
+    def to_json(self) -> JsonObject:
+        """The JSON form, without the fields that are absent."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    def by_json_name(self, name: str) -> object:
+        """The value of the field that is called `name` in JSON."""
+        return next(value for field, value in self if json_name(field) == name)
+
+
+class Condition(StrEnum):
+    """Condition types of a ModelBackend. Reconciling and Stalled are present only while true (kstatus)."""
+
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+    PORT_AVAILABLE = "PortAvailable"
+    DRAINED = "Drained"
+
+
+class ConditionStatus(StrEnum):
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class ConditionEntry(Part):
+    """metav1.Condition."""
+
+    type: str
+    status: ConditionStatus
+    observed_generation: int | None = None
+    last_transition_time: Timestamp
+    reason: str
+    message: str
+
+
+class PodReference(Part):
+    name: str
+    uid: str
+
+
+class NodeReference(Part):
+    name: str
+    uid: str
+    boot_id: str | None = None
+
+
+class StopEntry(Part):
+    """Why and until when an instance is being stopped, from the record on its pod.
+
+    `epoch` (`<Lease uid>/<leaseTransitions>`) is absent when somebody else deleted the pod.
+    """
+
+    since: Timestamp
+    reason: str
+    deadline: Timestamp
+    epoch: str | None = None
+
+
+class InstancePhase(StrEnum):
+    WAITING = "Waiting"  # no pod yet: waits for a port or for a predecessor's end
+    PENDING = "Pending"  # a pod, not running yet: gated, unscheduled, pulling
+    LOADING = "Loading"
+    SERVING = "Serving"
+    FAILING = "Failing"  # ran and stopped, or runs and does not answer
+    DRAINING = "Draining"
+    TERMINATING = "Terminating"
+    UNCONFIRMED = "Unconfirmed"  # should have ended, and nothing proves it
+
+
+class Instance(Part):
+    ordinal: int
+    phase: InstancePhase
+    pod: PodReference | None = None
+    node: NodeReference | None = None
+    address: str | None = None
+    port: int | None = None
+    in_flight: int | None = None
+    stop: StopEntry | None = None
+    reason: str | None = None
+    message: str | None = None
+    restarts: int = 0
+    waiting_since: Timestamp | None = None
+
+
+class PortRole(StrEnum):
+    GRPC = "Grpc"
+    HTTP = "Http"
+
+
+class Endpoint(Part):
+    ordinal: int
+    role: PortRole = PortRole.GRPC
+    pod_uid: str
+    address: str
+
+
+class ModelFacts(Part):
+    """What is being served, as the server read it from the file; `name` is known before."""
+
+    name: str
+    sha256: str | None = None
+    size_bytes: int | None = None
+    architecture: str | None = None
+    quantization: str | None = None
+    parameters: int | None = None
+    context_length: int | None = None
+
+
+class ShutdownOutcome(StrEnum):
+    DRAINED = "Drained"
+    FORCED = "Forced"
+    NOT_SERVING = "NotServing"
+    DELETED_BY_OTHERS = "DeletedByOthers"
+    UNCONFIRMED = "Unconfirmed"
+
+
+class LastShutdown(Part):
+    outcome: ShutdownOutcome
+    pod: PodReference | None = None
+    finished: Timestamp | None = None
+    seconds: int
+    requests_cut: int = 0
+
+
+class ModelBackendStatus(Part):
+    observed_generation: int = OBSERVED_NOTHING_YET
+    replicas: int = 0
+    ready_replicas: int = 0
+    in_flight: int | None = None
+    selector: str | None = None
+    service_name: str | None = None
+    endpoints: tuple[Endpoint, ...] = ()
+    instances: tuple[Instance, ...] = ()
+    model: ModelFacts | None = None
+    last_shutdown: LastShutdown | None = None
+    conditions: tuple[ConditionEntry, ...] = ()
+
+
+def claim_name(port: int) -> str:
+    """The name of the claim on `port`: to create the object is to take the port."""
+    return f"port-{port}"
+
+
+class BackendReference(Part):
+    namespace: str
+    name: str
+    uid: str
+
+
+class PortClaimSpec(Part):
+    port: Port
+    exposure: Literal[Exposure.NODE_PORT, Exposure.HOST_PORT]
+    role: PortRole = PortRole.GRPC
+    backend: BackendReference
+    ordinal: Annotated[int, Field(ge=0)]
+
+
+class Evidence(StrEnum):
+    """The only keys that open a claim."""
+
+    NEVER_STARTED = "NeverStarted"
+    CONTAINERS_TERMINATED = "ContainersTerminated"
+    NODE_REBOOTED = "NodeRebooted"
+    OUT_OF_SERVICE = "OutOfService"
+    NODE_REMOVED = "NodeRemoved"
+    ATTESTED = "Attested"
+
+
+class PastHolder(Part):
+    """A pod that held the port before, and what proved its end."""
+
+    pod: PodReference
+    node: NodeReference | None = None
+    since: Timestamp | None = None
+    until: Timestamp
+    evidence: Evidence
+
+
+class PortClaimStatus(Part):
+    phase: ClaimPhase = ClaimPhase.RESERVED
+    pod: PodReference | None = None
+    node: NodeReference | None = None
+    since: Timestamp | None = None
+    evidence: Evidence | None = None
+    reason: str | None = None
+    message: str | None = None
+    history: Annotated[tuple[PastHolder, ...], Field(max_length=8)] = ()
