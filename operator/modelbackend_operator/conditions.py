@@ -1,0 +1,184 @@
+"""The status a person reads, derived in one place from an observation and from what the protocol waits for.
+
+Conditions follow kstatus: `Ready` sums up; `Reconciling` and `Stalled` are present only while true, and never both.
+`observedGeneration` moves at every write. Nothing ticks: no message carries a duration or a count that changes while
+nothing happens, so an idle backend is never written.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from modelbackend_operator.actions import Wait, WriteStatus
+from modelbackend_operator.api import (
+    LABEL_BACKEND_UID,
+    Condition,
+    ConditionEntry,
+    ConditionStatus,
+    Instance,
+    ModelBackendStatus,
+    ModelFacts,
+)
+from modelbackend_operator.instance_status import endpoint_of, instance_of, is_serving
+from modelbackend_operator.instances import pods_of, shared_service
+from modelbackend_operator.model import Backend, ClaimPhase, Observation
+from modelbackend_operator.problems import Problem, problem_of
+from modelbackend_operator.reasons import Reason
+
+STALLING = frozenset(
+    {
+        Reason.UNSUPPORTED_FIELD,
+        Reason.WRONG_IDENTITY,
+        Reason.PORT_POOL_EXHAUSTED,
+        Reason.PINNED_PORT_TAKEN,
+        Reason.PINNED_PORT_WITHHELD,
+        Reason.DENIED,
+    }
+)
+"""Waits that a person, not time, ends."""
+
+QUIET = frozenset({Reason.PORT_COOLING})
+"""Waits that concern nobody who reads the status."""
+
+PORT_TROUBLES = frozenset({Reason.PORT_POOL_EXHAUSTED, Reason.PINNED_PORT_TAKEN, Reason.PINNED_PORT_WITHHELD})
+
+
+def publish(observation: Observation, waits: Sequence[Wait], now: datetime) -> WriteStatus:
+    """Write this status; the caller compares when an equal one need not be written."""
+    backend = observation.backend
+    assert backend is not None
+    return WriteStatus(backend, status_of(observation, backend, waits, now).to_json())
+
+
+def status_of(observation: Observation, backend: Backend, waits: Sequence[Wait], now: datetime) -> ModelBackendStatus:
+    """The whole status; `waits` are what the protocol could not go on with."""
+    told = [wait for wait in waits if wait.reason not in QUIET]
+    instances = tuple(_instances(observation, backend, told))
+    serving = [pod for pod in observation.pods if is_serving(pod)]
+    service = shared_service(observation)
+    in_flight = [instance.in_flight for instance in instances if instance.in_flight is not None]
+    return ModelBackendStatus(
+        observed_generation=backend.generation,
+        replicas=sum(1 for pod in observation.pods if pod.stop is None and not pod.deleting),
+        ready_replicas=len(serving),
+        in_flight=sum(in_flight) if in_flight else None,
+        selector=f"{LABEL_BACKEND_UID}={backend.ref.uid}",
+        service_name=service.ref.name if service is not None else None,
+        endpoints=tuple(filter(None, (endpoint_of(observation, backend, pod) for pod in serving))),
+        instances=instances,
+        model=_model_facts(observation, backend),
+        conditions=tuple(_conditions(observation, backend, told, now)),
+    )
+
+
+def _instances(observation: Observation, backend: Backend, waits: Sequence[Wait]) -> list[Instance]:
+    """One entry per ordinal that is wanted or still has a pod or an unproven claim."""
+    ordinals = {*backend.ordinals, *(pod.ordinal for pod in observation.pods)}
+    ordinals |= {c.ordinal for c in observation.claims if c.phase in (ClaimPhase.BOUND, ClaimPhase.WITHHELD)}
+    return [instance_of(observation, backend, ordinal, waits) for ordinal in sorted(ordinals)]
+
+
+def _model_facts(observation: Observation, backend: Backend) -> ModelFacts:
+    """As the server told them last; they are kept while it is not asked."""
+    told = next((server.facts for server in observation.servers.values() if server.facts), None)
+    known: dict[str, Any] = dict(told or backend.status.get("model") or {})
+    return ModelFacts.model_validate({**known, "name": backend.model})
+
+
+# -- conditions -------------------------------------------------------------------------------------------------------
+
+
+def _conditions(
+    observation: Observation, backend: Backend, waits: Sequence[Wait], now: datetime
+) -> list[ConditionEntry]:
+    problem = _first_problem(observation, waits)
+    progress = None if problem else _progress(observation, backend, waits)
+    entries = [_ready(observation, backend, problem, progress)]
+    if progress is not None:
+        entries.append((Condition.RECONCILING, ConditionStatus.TRUE, progress.reason, progress.message))
+    if problem is not None:
+        entries.append((Condition.STALLED, ConditionStatus.TRUE, problem.reason, problem.message))
+    entries += _port_available(observation, backend, waits)
+    entries += _drained(observation, waits)
+    return [_entry(backend, now, *entry) for entry in entries]
+
+
+_Told = tuple[Condition, ConditionStatus, Reason, str]
+
+
+def _ready(observation: Observation, backend: Backend, problem: Problem | None, progress: Problem | None) -> _Told:
+    ready = {pod.ordinal for pod in observation.pods if is_serving(pod)}
+    if backend.deleting_since is None and backend.ordinals and ready.issuperset(backend.ordinals) and not problem:
+        return (Condition.READY, ConditionStatus.TRUE, Reason.READY, "serving")
+    cause = problem or progress or Problem(Reason.NO_INSTANCES, "the spec asks for no instance")
+    return (Condition.READY, ConditionStatus.FALSE, cause.reason, cause.message)
+
+
+def _first_problem(observation: Observation, waits: Sequence[Wait]) -> Problem | None:
+    for wait in waits:
+        if wait.reason in STALLING:
+            return Problem(Reason(wait.reason), wait.message)
+    return next((found for pod in observation.pods if (found := problem_of(pod))), None)
+
+
+def _progress(observation: Observation, backend: Backend, waits: Sequence[Wait]) -> Problem | None:
+    for wait in waits:
+        return Problem(Reason(wait.reason), wait.message or "in progress")
+    if backend.deleting_since is not None:
+        return Problem(Reason.TERMINATING, "the backend is being deleted")
+    for ordinal in backend.ordinals:
+        pods = pods_of(observation, ordinal)
+        if not any(is_serving(pod) for pod in pods):
+            return Problem(Reason.STARTING, f"instance {ordinal} is starting")
+    return None
+
+
+def _port_available(observation: Observation, backend: Backend, waits: Sequence[Wait]) -> list[_Told]:
+    if not backend.exposure.claims_port:
+        return []
+    trouble = next((wait for wait in waits if wait.reason in PORT_TROUBLES), None)
+    if trouble is not None:
+        return [(Condition.PORT_AVAILABLE, ConditionStatus.FALSE, Reason(trouble.reason), trouble.message)]
+    held = [claim for claim in observation.claims if claim.phase in (ClaimPhase.RESERVED, ClaimPhase.BOUND)]
+    if not held:
+        return []
+    ports = ", ".join(str(claim.port) for claim in sorted(held, key=lambda claim: claim.ordinal))
+    return [(Condition.PORT_AVAILABLE, ConditionStatus.TRUE, Reason.PORT_CLAIMED, f"claimed: {ports}")]
+
+
+def _drained(observation: Observation, waits: Sequence[Wait]) -> list[_Told]:
+    """Present while an instance ends: False while requests finish, True once its server was told to end."""
+    stopping = [pod for pod in observation.pods if pod.stop is not None]
+    if not stopping:
+        return []
+    if all(pod.deleting for pod in stopping):
+        return [
+            (
+                Condition.DRAINED,
+                ConditionStatus.TRUE,
+                Reason.TERMINATING,
+                "admission closed; the pod was told to end",
+            )
+        ]
+    message = next((wait.message for wait in waits if wait.reason == Reason.DRAINING), "admission is closing")
+    return [(Condition.DRAINED, ConditionStatus.FALSE, Reason.DRAINING, message or "admission is closing")]
+
+
+def _entry(
+    backend: Backend, now: datetime, kind: Condition, status: ConditionStatus, reason: Reason, message: str
+) -> ConditionEntry:
+    """`lastTransitionTime` moves only when the status does (metav1.Condition)."""
+    before = next((c for c in backend.status.get("conditions") or () if c.get("type") == kind), None)
+    unchanged = before is not None and before.get("status") == status
+    return ConditionEntry(
+        type=kind,
+        status=status,
+        observed_generation=backend.generation,
+        last_transition_time=before["lastTransitionTime"] if before is not None and unchanged else now,
+        reason=reason,
+        message=message[:MESSAGE_MAX_CHARACTERS],
+    )
+
+
+MESSAGE_MAX_CHARACTERS = 2048
+"""Well under the 32768 that the API allows; a scheduler's list of nodes can be long."""

@@ -1,0 +1,98 @@
+"""The protocol: ordered rules, first match wins, at most one write; then the world is observed again.
+
+`decide` is pure, total and deterministic: it awaits nothing, logs nothing, reads no clock, and has an answer for every
+observation. So every crash falls between two decisions and needs no code of its own, and a stale cache is only an old
+observation. The order of the rules is the protocol:
+
+1. the finalizer, before anything of the backend exists            (here)
+2. end what must end, one instance of a model at a time            (stopping.py)
+3. give the model's Lease back                                     (stopping.py)
+4. settle claims and Services that nothing stands behind           (settling.py)
+5. start what is wanted                                            (starting.py)
+6. take the finalizer off, last                                    (settling.py)
+7. say in status what is true, when there is nothing else to write (conditions.py)
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from modelbackend_operator.actions import Act, AddFinalizer, Decision, Done, Wait
+from modelbackend_operator.conditions import publish
+from modelbackend_operator.instances import any_container_running
+from modelbackend_operator.model import Observation, Pod
+from modelbackend_operator.reasons import Reason
+from modelbackend_operator.settling import remove_finalizer, settle_claim, sweep_services
+from modelbackend_operator.starting import start
+from modelbackend_operator.stopping import release_lease, stop
+
+
+def decide(observation: Observation, now: datetime) -> Decision:
+    """The one next step for this backend: a write, a wait, or nothing."""
+    waits: list[Wait] = []
+    for step in _steps(observation, now):
+        match step:
+            case Act():
+                return step
+            case Wait():
+                waits.append(step)
+            case None:
+                pass
+    return _publish(observation, tuple(waits), now) or _first_due(waits) or Done()
+
+
+def report(observation: Observation, wait: Wait, now: datetime) -> Act | None:
+    """Show a wait that only the controller knows of (a denied write) in status; None when it is shown already."""
+    return _publish(observation, (wait,), now)
+
+
+def servers_to_ask(observation: Observation) -> tuple[Pod, ...]:
+    """Pods whose server's own word the next decision may need: about to serve, draining, or its model yet unknown."""
+    model = observation.backend.status.get("model") if observation.backend is not None else None
+    told = bool(model and "architecture" in model)
+    return tuple(
+        pod
+        for pod in observation.pods
+        if any_container_running(pod) and not pod.deleting and not pod.gated
+        if pod.stop is not None or (pod.containers_ready and not (pod.serving_condition and told))
+    )
+
+
+def _steps(observation: Observation, now: datetime) -> Iterator[Act | Wait | None]:
+    backend = observation.backend
+    if backend is not None and not backend.has_finalizer and backend.deleting_since is None:
+        yield Act(AddFinalizer(backend))
+    for pod in observation.pods:
+        yield stop(observation, pod, now)
+    yield release_lease(observation)
+    for claim in observation.claims:
+        yield settle_claim(observation, claim, now)
+    yield sweep_services(observation)
+    if backend is not None and backend.has_finalizer and backend.deleting_since is None:
+        yield from _starts(observation, now)
+    yield remove_finalizer(observation)
+
+
+def _starts(observation: Observation, now: datetime) -> Iterator[Act | Wait | None]:
+    backend = observation.backend
+    assert backend is not None
+    if backend.refused:
+        yield Wait(Reason.UNSUPPORTED_FIELD, "; ".join(backend.refused))
+    elif observation.namespace_terminating:
+        yield Wait(Reason.NAMESPACE_TERMINATING, f"namespace {backend.ref.namespace} is being deleted")
+    else:
+        for ordinal in backend.ordinals:
+            yield start(observation, backend, ordinal, now)
+
+
+def _publish(observation: Observation, waits: tuple[Wait, ...], now: datetime) -> Act | None:
+    """None when status says it already, or when there is no object left to say it on."""
+    if observation.backend is None:
+        return None
+    write = publish(observation, waits, now)
+    return None if write.status == observation.backend.status else Act(write)
+
+
+def _first_due(waits: list[Wait]) -> Wait | None:
+    """The wait to come back for first; one without a time waits for the world."""
+    timed = [(wait.not_after, index) for index, wait in enumerate(waits) if wait.not_after is not None]
+    return waits[min(timed)[1]] if timed else next(iter(waits), None)

@@ -1,0 +1,109 @@
+"""One instance's entry in status.instances and status.endpoints."""
+
+from collections.abc import Sequence
+
+from modelbackend_operator.actions import Wait
+from modelbackend_operator.api import (
+    Endpoint,
+    Instance,
+    InstancePhase,
+    NodeReference,
+    PodReference,
+    PortRole,
+    StopEntry,
+)
+from modelbackend_operator.instances import any_container_running, claim_naming, pods_of, shared_service
+from modelbackend_operator.model import Backend, Claim, Exposure, Observation, Pod
+from modelbackend_operator.problems import problem_of
+from modelbackend_operator.reasons import Reason
+
+GRPC_PORT = 50051
+
+
+def is_serving(pod: Pod) -> bool:
+    """May be advertised: ready by the kubelet's word, and nothing ends it."""
+    return pod.ready and pod.serving_condition and pod.serving_label and pod.stop is None and not pod.deleting
+
+
+def instance_of(observation: Observation, backend: Backend, ordinal: int, waits: Sequence[Wait]) -> Instance:
+    pods = pods_of(observation, ordinal)
+    wait = next((wait for wait in waits if wait.ordinal == ordinal), None)
+    if not pods:
+        return _without_pod(observation, ordinal, wait)
+    pod = pods[-1]
+    claim, node = claim_naming(observation, pod), observation.nodes.get(pod.node)
+    problem = problem_of(pod)
+    cause = problem or wait
+    return Instance(
+        ordinal=ordinal,
+        phase=_phase(pod),
+        pod=PodReference(name=pod.ref.name, uid=pod.ref.uid),
+        node=NodeReference(name=node.name, uid=node.uid, boot_id=node.boot_id or None) if node else None,
+        address=_address(observation, backend, pod, claim),
+        port=claim.port if claim is not None else None,
+        in_flight=_in_flight(observation, pod),
+        stop=_stop_entry(pod),
+        reason=cause.reason if cause is not None else None,
+        message=(cause.message or None) if cause is not None else None,
+        restarts=max((container.restarts for container in pod.containers), default=0),
+    )
+
+
+def endpoint_of(observation: Observation, backend: Backend, pod: Pod) -> Endpoint | None:
+    address = _address(observation, backend, pod, claim_naming(observation, pod))
+    return Endpoint(ordinal=pod.ordinal, role=PortRole.GRPC, pod_uid=pod.ref.uid, address=address) if address else None
+
+
+def _without_pod(observation: Observation, ordinal: int, wait: Wait | None) -> Instance:
+    """Either not begun, or its pod vanished and only the withheld claim remembers it."""
+    vanished = next((claim for claim in observation.claims if claim.ordinal == ordinal and claim.pod_uid), None)
+    if wait is None and vanished is not None:
+        pod = PodReference(name=vanished.pod_name, uid=vanished.pod_uid)
+        message = f"port {vanished.port} is {vanished.phase}"
+        return Instance(
+            ordinal=ordinal,
+            phase=InstancePhase.UNCONFIRMED,
+            pod=pod,
+            port=vanished.port,
+            reason=Reason.POD_MISSING,
+            message=message,
+        )
+    return Instance(
+        ordinal=ordinal,
+        phase=InstancePhase.WAITING,
+        reason=wait.reason if wait is not None else None,
+        message=(wait.message or None) if wait is not None else None,
+    )
+
+
+def _phase(pod: Pod) -> InstancePhase:
+    if pod.deleting:
+        return InstancePhase.TERMINATING
+    if pod.stop is not None:
+        return InstancePhase.DRAINING
+    if is_serving(pod):
+        return InstancePhase.SERVING
+    if problem_of(pod) is not None and pod.node:
+        return InstancePhase.FAILING
+    return InstancePhase.LOADING if any_container_running(pod) else InstancePhase.PENDING
+
+
+def _address(observation: Observation, backend: Backend, pod: Pod, claim: Claim | None) -> str | None:
+    """Where callers find it. A node port answers on every node; the pod's own node saves a hop."""
+    if backend.exposure is Exposure.CLUSTER_IP:
+        service = shared_service(observation)
+        return f"{service.ref.name}.{backend.ref.namespace}.svc:{GRPC_PORT}" if service is not None else None
+    return f"{pod.host_ip}:{claim.port}" if claim is not None and pod.host_ip else None
+
+
+def _in_flight(observation: Observation, pod: Pod) -> int | None:
+    """Only while it drains: a count that moves with every request would be written for ever."""
+    server = observation.servers.get(pod.ref.uid)
+    return server.in_flight if pod.stop is not None and not pod.deleting and server is not None else None
+
+
+def _stop_entry(pod: Pod) -> StopEntry | None:
+    stop = pod.stop
+    if stop is None:
+        return None
+    return StopEntry(since=stop.since, reason=stop.reason, deadline=stop.deadline, epoch=stop.epoch or None)

@@ -1,0 +1,123 @@
+"""Views over an observation that several rules share: which pod, which claim, whose Lease, and is it to be stopped."""
+
+from modelbackend_operator.model import (
+    Backend,
+    Claim,
+    ClaimPhase,
+    ContainerState,
+    Observation,
+    Pod,
+    Service,
+    StopReason,
+)
+
+
+def pods_of(observation: Observation, ordinal: int) -> tuple[Pod, ...]:
+    """Oldest first, then by name: the same order for every observer."""
+    mine = (pod for pod in observation.pods if pod.ordinal == ordinal)
+    return tuple(sorted(mine, key=lambda pod: (pod.created_at, pod.ref.name)))
+
+
+def wanted(observation: Observation, ordinal: int) -> bool:
+    """The spec asks for this instance now, and nothing ends the backend."""
+    backend = observation.backend
+    return backend is not None and backend.deleting_since is None and ordinal in backend.ordinals
+
+
+def claim_naming(observation: Observation, pod: Pod) -> Claim | None:
+    return next((claim for claim in observation.claims if claim.pod_uid == pod.ref.uid), None)
+
+
+def reserved_claim(observation: Observation, ordinal: int) -> Claim | None:
+    """The one Reserved claim that the next pod of this instance takes: the lowest port, whoever looks."""
+    backend = observation.backend
+    fitting = (
+        claim
+        for claim in observation.claims
+        if claim.ordinal == ordinal and claim.phase is ClaimPhase.RESERVED and not claim.terminating
+        if backend is not None and port_fits(backend, claim)
+    )
+    return min(fitting, key=lambda claim: claim.port, default=None)
+
+
+def port_fits(backend: Backend, claim: Claim) -> bool:
+    """The claim is one that the present spec could have made."""
+    if claim.exposure is not backend.exposure:
+        return False
+    if backend.pinned_port is not None:
+        return claim.port == backend.pinned_port
+    return backend.port_range is None or backend.port_range[0] <= claim.port <= backend.port_range[1]
+
+
+def pod_lives(observation: Observation, pod_uid: str) -> bool:
+    """The object exists; of the process this says nothing."""
+    return any(pod.ref.uid == pod_uid for pod in observation.pods)
+
+
+def instance_service(observation: Observation, ordinal: int, port: int) -> Service | None:
+    return next((s for s in observation.services if s.ordinal == ordinal and s.node_port == port), None)
+
+
+def shared_service(observation: Observation) -> Service | None:
+    return next((s for s in observation.services if s.ordinal is None), None)
+
+
+def status_names(backend: Backend, pod: Pod) -> bool:
+    """The backend's status names this pod for its ordinal."""
+    return any(
+        entry.get("ordinal") == pod.ordinal and (entry.get("pod") or {}).get("uid") == pod.ref.uid
+        for entry in backend.status.get("instances") or ()
+    )
+
+
+def status_advertises(backend: Backend, pod: Pod) -> bool:
+    return any(entry.get("podUID") == pod.ref.uid for entry in backend.status.get("endpoints") or ())
+
+
+def holds_lease(observation: Observation, pod: Pod) -> bool:
+    """The model's Lease is held for the stop of exactly this pod."""
+    lease = observation.lease
+    return (
+        lease is not None
+        and lease.holder is not None
+        and lease.holder.backend_uid == observation.backend_uid
+        and lease.holder.pod_uid == pod.ref.uid
+    )
+
+
+def any_container_running(pod: Pod) -> bool:
+    return any(container.state is ContainerState.RUNNING for container in pod.containers)
+
+
+def stop_reason(observation: Observation, pod: Pod) -> StopReason | None:
+    """Why this pod must end, or None while it is to stay.
+
+    A recorded stop and a Lease taken for it are points of no return: they are finished even when the wish behind them
+    is taken back, because a release and a late write of the same stop could otherwise cross.
+    """
+    if pod.stop is not None:
+        return pod.stop.reason
+    if holds_lease(observation, pod) and observation.lease is not None and observation.lease.holder is not None:
+        return observation.lease.holder.purpose
+    if pod.deleting:
+        return StopReason.FOREIGN
+    backend = observation.backend
+    if backend is None or backend.deleting_since is not None:
+        return StopReason.DELETED
+    if pod.ordinal not in backend.ordinals:
+        return StopReason.SCALED_DOWN
+    if pod.phase.terminal:
+        return StopReason.REJECTED
+    if not backend.refused and not _as_specified(observation, backend, pod):
+        return StopReason.SPEC_CHANGED
+    return None
+
+
+def _as_specified(observation: Observation, backend: Backend, pod: Pod) -> bool:
+    """Made from the present template, and behind a port that the present spec could have claimed."""
+    if pod.template_hash != backend.template_hash:
+        return False
+    claim = claim_naming(observation, pod)
+    if claim is not None:
+        return port_fits(backend, claim)
+    return pod.gated or not backend.exposure.claims_port

@@ -1,0 +1,58 @@
+"""Why an instance does not serve, in words, read from what the scheduler, the kubelet and the server report of its pod."""
+
+from dataclasses import dataclass
+
+from modelbackend_operator.model import Container, ContainerState, Pod, PodPhase
+from modelbackend_operator.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    reason: Reason
+    message: str
+
+
+_WAITING = {
+    "ErrImagePull": Reason.IMAGE_UNAVAILABLE,
+    "ImagePullBackOff": Reason.IMAGE_UNAVAILABLE,
+    "ErrImageNeverPull": Reason.IMAGE_UNAVAILABLE,
+    "InvalidImageName": Reason.IMAGE_UNAVAILABLE,
+    "ImageInspectError": Reason.IMAGE_UNAVAILABLE,
+    "CreateContainerConfigError": Reason.VOLUME_UNAVAILABLE,
+    "CreateContainerError": Reason.VOLUME_UNAVAILABLE,
+    "RunContainerError": Reason.VOLUME_UNAVAILABLE,
+}
+"""The kubelet's waiting reasons that do not pass by themselves."""
+
+_EXIT_CODES = {
+    64: Reason.BAD_CONFIGURATION,
+    65: Reason.MODEL_UNREADABLE,
+    66: Reason.MODEL_MISSING,
+    75: Reason.PORT_TAKEN,
+}
+"""The server's own exit codes (modelbackend_server/exit_codes.py); its last words are the termination message."""
+
+_OOM_KILLED = "OOMKilled"
+
+
+def problem_of(pod: Pod) -> Problem | None:
+    """What a person must look at, or None while nothing is known to be wrong."""
+    if pod.deleting or pod.containers_ready:
+        return None
+    if pod.phase is PodPhase.FAILED:
+        return Problem(Reason.REJECTED_BY_NODE, f"node {pod.node} ended pod {pod.ref.name}: {pod.phase_message}")
+    if pod.unschedulable:
+        return Problem(Reason.UNSCHEDULABLE, pod.unschedulable)
+    return next((found for container in pod.containers if (found := _of_container(pod, container))), None)
+
+
+def _of_container(pod: Pod, container: Container) -> Problem | None:
+    if container.state is ContainerState.WAITING and container.reason in _WAITING:
+        return Problem(_WAITING[container.reason], f"{container.reason} on node {pod.node}: {container.message}")
+    if container.exit_code is None or (container.state is ContainerState.TERMINATED and container.exit_code == 0):
+        return None
+    reason = _EXIT_CODES.get(container.exit_code, Reason.CRASHING)
+    if container.reason == _OOM_KILLED:
+        return Problem(Reason.OUT_OF_MEMORY, "killed at its memory limit; raise resources.limits.memory")
+    last_words = container.message or "it left no message; see kubectl logs --previous"
+    return Problem(reason, f"exit code {container.exit_code}: {last_words}")

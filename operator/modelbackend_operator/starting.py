@@ -1,0 +1,229 @@
+"""How an instance begins: claim, gated pod, binding, status, Services, gate, node, identity. In this order.
+
+The gate makes every crash and every late write harmless: a pod runs only after the ledger and the backend's status
+name it, and a pod that nobody names is never let through and is deleted.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from random import Random
+
+from modelbackend_operator.actions import (
+    Act,
+    BindClaim,
+    CreateClaim,
+    CreatePod,
+    CreateService,
+    DeletePod,
+    PointService,
+    RecordNode,
+    ReserveClaim,
+    SetServing,
+    Ungate,
+    Wait,
+)
+from modelbackend_operator.conditions import publish
+from modelbackend_operator.instances import (
+    claim_naming,
+    instance_service,
+    pod_lives,
+    pods_of,
+    port_fits,
+    reserved_claim,
+    shared_service,
+    status_names,
+    stop_reason,
+)
+from modelbackend_operator.manifests import pod_name, service_name, shared_service_name
+from modelbackend_operator.model import (
+    Backend,
+    Claim,
+    ClaimPhase,
+    Exposure,
+    Observation,
+    Pod,
+    ServerState,
+)
+from modelbackend_operator.reasons import Reason
+
+RETRY_POOL_SECONDS = 10
+ASK_SERVER_SECONDS = 1
+
+
+def start(observation: Observation, backend: Backend, ordinal: int, now: datetime) -> Act | Wait | None:
+    """The next step towards this instance serving, or None when it does."""
+    pods = pods_of(observation, ordinal)
+    if any(stop_reason(observation, pod) for pod in pods):
+        return None  # the predecessor is being ended; until its proof nothing of this instance starts
+    if not pods:
+        return _make_pod(observation, backend, ordinal, now)
+    pod, *others = sorted(pods, key=lambda pod: not _is_named(observation, backend, pod))
+    surplus = next((other for other in others if other.gated), None)
+    if surplus is not None:
+        return Act(DeletePod(surplus, backend.termination_grace_seconds))
+    if pod.gated:
+        return _open_gate(observation, backend, pod, now)
+    return _follow(observation, backend, pod, now)
+
+
+def _is_named(observation: Observation, backend: Backend, pod: Pod) -> bool:
+    return claim_naming(observation, pod) is not None or status_names(backend, pod)
+
+
+# -- before the pod ---------------------------------------------------------------------------------------------------
+
+
+def _make_pod(observation: Observation, backend: Backend, ordinal: int, now: datetime) -> Act | Wait:
+    name = pod_name(backend, ordinal, observation.taken_names | _names_of_unproven(observation))
+    if not backend.exposure.claims_port:
+        return Act(CreatePod(backend, ordinal, name, port=None))
+    claim = reserved_claim(observation, ordinal)
+    if claim is not None:
+        return Act(CreatePod(backend, ordinal, name, claim.port))
+    cooling = _own_cooling(observation, backend, ordinal)
+    if cooling is not None:
+        return Act(ReserveClaim(cooling))
+    return _claim_port(observation, backend, ordinal, now)
+
+
+def _names_of_unproven(observation: Observation) -> set[str]:
+    """A vanished pod's name is not used again while its claim is withheld: two stories under one name mislead."""
+    return {claim.pod_name for claim in observation.claims if claim.phase is ClaimPhase.WITHHELD}
+
+
+def _own_cooling(observation: Observation, backend: Backend, ordinal: int) -> Claim | None:
+    """The port this instance had before: nobody else may have it yet, so callers find it where it was."""
+    return next(
+        (
+            claim
+            for claim in sorted(observation.claims, key=lambda claim: claim.port)
+            if claim.ordinal == ordinal and claim.phase is ClaimPhase.COOLING and not claim.terminating
+            if port_fits(backend, claim) and not pod_lives(observation, claim.pod_uid)
+        ),
+        None,
+    )
+
+
+def _claim_port(observation: Observation, backend: Backend, ordinal: int, now: datetime) -> Act | Wait:
+    retry_at = now + timedelta(seconds=RETRY_POOL_SECONDS)
+    own = {claim.port: claim for claim in observation.claims}
+    if backend.pinned_port is not None:
+        return _claim_pinned(observation, backend, ordinal, own.get(backend.pinned_port), retry_at)
+    for port in probe_order(observation, backend, ordinal):
+        if port not in observation.ports.taken and port not in own:
+            return Act(CreateClaim(backend, ordinal, port))
+    return Wait(Reason.PORT_POOL_EXHAUSTED, _exhaustion(observation, backend), retry_at, ordinal)
+
+
+def _claim_pinned(
+    observation: Observation, backend: Backend, ordinal: int, own: Claim | None, retry_at: datetime
+) -> Act | Wait:
+    port = backend.pinned_port
+    assert port is not None
+    if own is not None:
+        ends = (
+            "the reuse delay ends" if own.phase is ClaimPhase.COOLING else f"pod {own.pod_name} is proven to have ended"
+        )
+        message = (
+            f"port {port} is {own.phase} by this backend until {ends}; remove exposure.nodePort to start on another"
+        )
+        return Wait(Reason.PINNED_PORT_WITHHELD, message, retry_at, ordinal)
+    if port in observation.ports.taken:
+        who = observation.ports.taken_by.get(port, "an object outside this operator")
+        message = (
+            f"port {port} of exposure.nodePort is held by {who}; "
+            f"pin another port, remove the pin, or delete the holder (kubectl get portclaim port-{port})"
+        )
+        return Wait(Reason.PINNED_PORT_TAKEN, message, retry_at, ordinal)
+    return Act(CreateClaim(backend, ordinal, port))
+
+
+def probe_order(observation: Observation, backend: Backend, ordinal: int) -> Iterator[int]:
+    """Every port of the pool once, in an order that is the instance's own: a repeated attempt asks for the same first."""
+    first, last = observation.ports.first, observation.ports.last
+    if backend.port_range is not None:
+        first, last = max(first, backend.port_range[0]), min(last, backend.port_range[1])
+    ports = range(first, last + 1)
+    yield from Random(f"{backend.ref.uid}/{ordinal}").sample(ports, len(ports))
+
+
+def _exhaustion(observation: Observation, backend: Backend) -> str:
+    pool = f"{observation.ports.first}-{observation.ports.last}"
+    if backend.port_range is not None:
+        pool = f"{backend.port_range[0]}-{backend.port_range[1]} (exposure.portRange, within {pool})"
+    own = Counter(str(claim.phase) for claim in observation.claims)
+    kept = "".join(f", {count} {phase} by this backend" for phase, count in sorted(own.items()))
+    return (
+        f"no free {backend.exposure} port in {pool}: {len(observation.ports.taken)} held by others{kept}; "
+        "delete a backend, wait for a cooling claim, or ask the administrator to widen the pool (kubectl get portclaims)"
+    )
+
+
+# -- from the gated pod to the open gate ------------------------------------------------------------------------------
+
+
+def _open_gate(observation: Observation, backend: Backend, pod: Pod, now: datetime) -> Act | Wait:
+    claim = claim_naming(observation, pod)
+    if backend.exposure.claims_port and claim is None:
+        claim = reserved_claim(observation, pod.ordinal)
+        if claim is None or (backend.exposure is Exposure.HOST_PORT and pod.host_port != claim.port):
+            return Act(DeletePod(pod, backend.termination_grace_seconds))
+        return Act(BindClaim(claim, pod))
+    if not status_names(backend, pod):
+        return Act(publish(observation, (Wait(Reason.STARTING, "", None, pod.ordinal),), now))
+    return _expose(observation, backend, pod, claim) or Act(Ungate(pod))
+
+
+def _expose(observation: Observation, backend: Backend, pod: Pod, claim: Claim | None) -> Act | Wait | None:
+    if shared_service(observation) is None:
+        return Act(CreateService(backend, shared_service_name(backend, observation.taken_names)))
+    if claim is None or backend.exposure is not Exposure.NODE_PORT:
+        return None
+    service = instance_service(observation, pod.ordinal, claim.port)
+    if service is None:
+        name = service_name(backend, pod.ordinal, observation.taken_names | {s.ref.name for s in observation.services})
+        return Act(CreateService(backend, name, pod.ordinal, claim.port, pod.ref.uid))
+    if service.terminating:
+        return Wait(
+            Reason.STARTING,
+            f"Service {service.ref.name} of an earlier start is being deleted",
+            None,
+            pod.ordinal,
+        )
+    if service.pod_uid != pod.ref.uid:
+        return Act(PointService(backend, service, pod.ref.uid))
+    return None
+
+
+# -- from the open gate to serving ------------------------------------------------------------------------------------
+
+
+def _follow(observation: Observation, backend: Backend, pod: Pod, now: datetime) -> Act | Wait | None:
+    if not pod.serving_label:
+        return Act(Ungate(pod))  # the labels were edited away; without them no Service finds the pod
+    claim, node = claim_naming(observation, pod), observation.nodes.get(pod.node)
+    if claim is not None and node is not None and (claim.node is None or claim.node.uid != node.uid):
+        return Act(RecordNode(claim, node))
+    if not pod.containers_ready or pod.serving_condition:
+        return None
+    return _check_identity(observation, backend, pod, now)
+
+
+def _check_identity(observation: Observation, backend: Backend, pod: Pod, now: datetime) -> Act | Wait:
+    """A reused address or a wrong image must not be published as this backend."""
+    ask_again = now + timedelta(seconds=ASK_SERVER_SECONDS)
+    server = observation.servers.get(pod.ref.uid)
+    if server is None:
+        message = f"the control port of pod {pod.ref.name} does not answer"
+        return Wait(Reason.SERVER_SILENT, message, ask_again, pod.ordinal)
+    expected = (backend.ref.uid, backend.model, pod.ref.uid)
+    if (server.backend_uid, server.model, server.pod_uid) != expected:
+        message = (
+            f"pod {pod.ref.name} answers as model {server.model} of backend {server.backend_uid}, "
+            f"not as model {backend.model} of backend {backend.ref.uid}; it is not published"
+        )
+        return Wait(Reason.WRONG_IDENTITY, message, now + timedelta(seconds=RETRY_POOL_SECONDS), pod.ordinal)
+    if server.state is not ServerState.SERVING:
+        return Wait(Reason.LOADING, f"the server is {server.state}", ask_again, pod.ordinal)
+    return Act(SetServing(pod, serving=True))
