@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -71,12 +72,19 @@ def _wait_with_progress(process: subprocess.Popen[bytes], log_path: Path) -> int
             try:
                 return process.wait(timeout=PROGRESS_EVERY_SECONDS)
             except subprocess.TimeoutExpired:
-                last_line = _tail(log_path, lines=1).strip()[:90]
-                say(f"    ... {time.monotonic() - started:.0f} s  {last_line}")
+                say(f"    ... {time.monotonic() - started:.0f} s  {_progress(log_path)}")
     finally:
         if process.poll() is None:  # Ctrl-C: the child must not outlive the step
             process.send_signal(signal.SIGTERM)
             process.wait()
+
+
+def _progress(log_path: Path) -> str:
+    """The last `[n/N]` that Ninja wrote, or else the last line."""
+    last_lines = _tail(log_path, lines=200)
+    if counts := re.findall(r"^\s*(\[\d+/\d+\])", last_lines, re.MULTILINE):
+        return str(counts[-1])
+    return last_lines.rpartition("\n")[2].strip()[:90]
 
 
 def _tail(path: Path, lines: int = 8) -> str:
