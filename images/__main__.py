@@ -36,9 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     build_command.add_argument(
         "--base-image", metavar="REFERENCE", help="build on this image, not on a base from packages"
     )
-    wheel_command = commands.add_parser(
-        "wheel", help="build the portable llama-cpp-python wheel; prints its path"
-    )
+    wheel_command = commands.add_parser("wheel", help="build the portable llama-cpp-python wheel; prints its path")
     wheel_command.add_argument(
         "--cmake-args", default="", metavar="ARGS", help='more flags for llama.cpp, such as "-DGGML_CUDA=ON"'
     )

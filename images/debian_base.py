@@ -49,9 +49,7 @@ def rootfs_archive(packages: Sequence[str] = ()) -> Path:
         _debootstrap(rootfs, packages)
         _clean(rootfs)
         with publish(archive) as draft:
-            subprocess.run(
-                ["tar", "--numeric-owner", "--xattrs", "-C", rootfs, "-cf", draft, "."], check=True
-            )
+            subprocess.run(["tar", "--numeric-owner", "--xattrs", "-C", rootfs, "-cf", draft, "."], check=True)
     finally:
         shutil.rmtree(workplace)
     return archive
@@ -90,9 +88,7 @@ def _clean(rootfs: Path) -> None:
     for name in ("etc/hostname", "etc/resolv.conf", "etc/machine-id", "var/lib/dbus/machine-id"):
         (rootfs / name).unlink(missing_ok=True)
     (rootfs / "etc/machine-id").touch()  # empty: the first boot makes one
-    (rootfs / "etc/apt/apt.conf.d/image").write_text(
-        'APT::Install-Recommends "false";\nAcquire::Languages "none";\n'
-    )
+    (rootfs / "etc/apt/apt.conf.d/image").write_text('APT::Install-Recommends "false";\nAcquire::Languages "none";\n')
     for folder in (
         "var/cache/apt",
         "var/lib/apt/lists",

@@ -76,9 +76,7 @@ class Buildah:
 
     def build(self, image: str, context: Path, dockerfile: Path, arguments: Mapping[str, str]) -> None:
         options = ("--isolation=chroot", "--format=docker", "--layers", "--http-proxy=false")
-        with self._buildah(
-            "build", *options, *_build_options(image, dockerfile, arguments), str(context)
-        ) as command:
+        with self._buildah("build", *options, *_build_options(image, dockerfile, arguments), str(context)) as command:
             run_logged(f"buildah build {image}", command, log_name=_log_name(image))
 
     def save(self, image: str, archive: Path) -> None:
