@@ -1,0 +1,123 @@
+"""observe -> decide -> act -> trace: how one backend is brought a step further, again and again.
+
+A pass over a key ends when nothing is left to write, when the world must change first, or after so many steps that
+other keys deserve a turn. Acts that destroy, release or take something shared are decided a second time, from a live
+read; whatever that second look says is what happens.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol, assert_never
+
+from modelbackend_operator.actions import (
+    Act,
+    Action,
+    Applied,
+    Conflict,
+    Decision,
+    Denied,
+    Done,
+    Exists,
+    Gone,
+    Outcome,
+    Unknown,
+    Wait,
+    WriteStatus,
+)
+from modelbackend_operator.cluster import Cluster, ClusterUnavailable
+from modelbackend_operator.decide import decide, report
+from modelbackend_operator.events import events_of
+from modelbackend_operator.model import Observation
+from modelbackend_operator.queue import Result, Retry, Settled, Unfinished
+from modelbackend_operator.reasons import Reason
+
+STEPS_PER_PASS = 25
+"""More than the longest way from nothing to a running instance."""
+STUMBLES_PER_PASS = 3
+"""Writes in one pass that met another object than the one decided from, before the key backs off."""
+
+log = logging.getLogger(__name__)
+
+
+class Watcher(Protocol):
+    """Who hears of every step: the trace, the metrics."""
+
+    def step(self, observation: Observation, action: Action, outcome: Outcome) -> None: ...
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Controller:
+    def __init__(
+        self, cluster: Cluster, *, watchers: tuple[Watcher, ...] = (), now: Callable[[], datetime] = _utc_now
+    ) -> None:
+        self._cluster = cluster
+        self._watchers = watchers
+        self._now = now
+
+    async def reconcile(self, key: str) -> Result:
+        """One pass over one backend, by its uid. An exception from here is a bug."""
+        stumbles = 0
+        try:
+            for _ in range(STEPS_PER_PASS):
+                observation, decision = await self._look(key)
+                match decision:
+                    case Done():
+                        return Settled()
+                    case Wait():
+                        return self._settled(decision)
+                    case Act(action):
+                        outcome = await self._act(observation, action)
+                    case _:
+                        assert_never(decision)
+                match outcome:
+                    case Applied():
+                        continue
+                    case Conflict() | Gone() | Exists():
+                        stumbles += 1
+                        if stumbles == STUMBLES_PER_PASS:
+                            return Retry(f"{type(action).__name__}: {type(outcome).__name__}")
+                    case Denied(message):
+                        await self._show(observation, action, message)
+                        return Retry(message)
+                    case Unknown(message):
+                        return Retry(message)
+                    case _:
+                        assert_never(outcome)
+        except ClusterUnavailable as error:
+            log.warning("the cluster cannot be read: %s", error, extra={"key": key})
+            return Retry(str(error))
+        return Unfinished()
+
+    async def _look(self, key: str) -> tuple[Observation, Decision]:
+        observation = await self._cluster.snapshot(key)
+        decision = decide(observation, self._now())
+        if isinstance(decision, Act) and decision.action.LIVE:
+            observation = await self._cluster.snapshot(key, live=True)
+            decision = decide(observation, self._now())
+        return observation, decision
+
+    async def _act(self, observation: Observation, action: Action) -> Outcome:
+        outcome = await self._cluster.apply(action)
+        for watcher in self._watchers:
+            watcher.step(observation, action, outcome)
+        if isinstance(outcome, Applied):
+            for event in events_of(action, observation):
+                await self._cluster.post_event(event)
+        return outcome
+
+    async def _show(self, observation: Observation, action: Action, message: str) -> None:
+        """Say in status what the API server refuses; if it refuses just that, the log has to do."""
+        ordinal = getattr(action, "ordinal", None)
+        said = f"{type(action).__name__} was refused: {message}"
+        shown = report(observation, Wait(Reason.DENIED, said, None, ordinal), self._now())
+        if shown is not None and not isinstance(action, WriteStatus):
+            await self._act(observation, shown.action)
+
+    def _settled(self, wait: Wait) -> Settled:
+        if wait.not_after is None:
+            return Settled()
+        return Settled(max(0.0, (wait.not_after - self._now()).total_seconds()))

@@ -1,0 +1,136 @@
+"""The operator's calls to a server's control port (modelbackend.v1.Control): GetStatus and Drain.
+
+No answer means unknown, never idle. Every call is bounded in time, and a server is asked at most once a second.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import grpc
+from modelbackend.v1 import control_pb2, control_pb2_grpc
+from modelbackend.v1.model_info_pb2 import ModelInfo
+
+from modelbackend_operator.actions import Applied, Outcome, Unknown
+from modelbackend_operator.model import Pod, ServerReport, ServerState
+
+CONTROL_PORT = 50052
+REUSE_SECONDS = 1.0
+"""An answer is as good as new for so long."""
+CHANNEL_OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0))
+
+Address = Callable[[Pod], contextlib.AbstractAsyncContextManager[str]]
+"""Where a pod's control port can be dialled, for as long as the context is open."""
+
+
+def control_token(operator_key: bytes, backend_uid: str) -> str:
+    """What a backend's servers accept: derived, so that the operator need not read tenants' Secrets."""
+    return hmac.new(operator_key, backend_uid.encode(), hashlib.sha256).hexdigest()
+
+
+@contextlib.asynccontextmanager
+async def pod_address(pod: Pod) -> AsyncIterator[str]:
+    """Straight to the pod."""
+    yield f"[{pod.ip}]:{CONTROL_PORT}" if ":" in pod.ip else f"{pod.ip}:{CONTROL_PORT}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    at_seconds: float
+    report: ServerReport | None
+
+
+class DrainClient:
+    def __init__(self, operator_key: bytes, *, timeout_seconds: float, address: Address = pod_address) -> None:
+        self._key = operator_key
+        self._timeout_seconds = timeout_seconds
+        self._address = address
+        self._asked: dict[str, _Asked] = {}
+
+    async def status(self, backend_uid: str, pod: Pod) -> ServerReport | None:
+        """What the server says of itself, at most a second old; None when it did not say."""
+        asked = self._asked.get(pod.ref.uid)
+        if asked is not None and time.monotonic() - asked.at_seconds < REUSE_SECONDS:
+            return asked.report
+        report = await self._ask(backend_uid, pod)
+        self._forget_old()
+        self._asked[pod.ref.uid] = _Asked(time.monotonic(), report)
+        return report
+
+    async def drain(self, backend_uid: str, pod: Pod, deadline: datetime) -> Outcome:
+        """Tell it to take nothing new and to finish until the deadline. Repeating it is harmless."""
+        seconds = max(0.0, (deadline - datetime.now(UTC)).total_seconds())
+        try:
+            async with asyncio.timeout(self._timeout_seconds), self._stub(pod) as stub:
+                request = control_pb2.DrainRequest(deadline_seconds=seconds)
+                await stub.Drain(request, metadata=self._metadata(backend_uid), timeout=self._timeout_seconds)
+        except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
+            return Unknown(f"Drain of pod {pod.ref.namespace}/{pod.ref.name}: {_words(error)}")
+        self._asked.pop(pod.ref.uid, None)
+        return Applied()
+
+    async def _ask(self, backend_uid: str, pod: Pod) -> ServerReport | None:
+        if not pod.ip:
+            return None
+        try:
+            async with asyncio.timeout(self._timeout_seconds), self._stub(pod) as stub:
+                request = control_pb2.GetStatusRequest()
+                metadata = self._metadata(backend_uid)
+                answer = await stub.GetStatus(request, metadata=metadata, timeout=self._timeout_seconds)
+        except (grpc.aio.AioRpcError, TimeoutError, OSError):
+            return None
+        return report_from(answer.status)
+
+    @contextlib.asynccontextmanager
+    async def _stub(self, pod: Pod) -> AsyncIterator[control_pb2_grpc.ControlAsyncStub]:
+        """A connection for one call: pods come and go, and their addresses are used again."""
+        async with self._address(pod) as target, grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
+            yield control_pb2_grpc.ControlStub(channel)
+
+    def _metadata(self, backend_uid: str) -> tuple[tuple[str, str], ...]:
+        return (("authorization", f"Bearer {control_token(self._key, backend_uid)}"),)
+
+    def _forget_old(self) -> None:
+        oldest = time.monotonic() - REUSE_SECONDS
+        for uid in [uid for uid, asked in self._asked.items() if asked.at_seconds < oldest]:
+            del self._asked[uid]
+
+
+def report_from(status: control_pb2.Status) -> ServerReport | None:
+    """None for a state that this operator does not know, of a server newer than itself."""
+    if status.state not in control_pb2.State.values():
+        return None
+    name = control_pb2.State.Name(status.state).removeprefix("STATE_")
+    if name not in ServerState.__members__:
+        return None
+    return ServerReport(
+        state=ServerState[name],
+        backend_uid=status.identity.backend_uid,
+        model=status.identity.model,
+        pod_uid=status.identity.pod_uid,
+        in_flight=status.queued + status.active,
+        facts=_facts(status.model) if status.HasField("model") else {},
+    )
+
+
+def _facts(model: ModelInfo) -> dict[str, str | int]:
+    """By the names of ModelBackend's status.model; what the server leaves empty it does not know."""
+    facts = {
+        "sha256": model.sha256,
+        "sizeBytes": model.size_bytes,
+        "architecture": model.architecture,
+        "parameters": model.parameter_count,
+        "contextLength": model.context_length,
+    }
+    return {name: fact for name, fact in facts.items() if fact}
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return repr(error)

@@ -1,0 +1,136 @@
+"""The operator's own metrics, for Prometheus. No label names an object, so no series outlives one."""
+
+from collections import Counter as Count
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from modelbackend_operator.actions import (
+    Action,
+    Applied,
+    CoolClaim,
+    Outcome,
+    RemoveFinalizer,
+    SetServing,
+    WithholdClaim,
+)
+from modelbackend_operator.model import ClaimPhase, Observation
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CALL_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 30)
+LIFECYCLE_BUCKETS = (0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
+
+
+class Metrics:
+    """Counts and timings; hears of every step as a watcher of the controller."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._reconciles = Histogram(
+            "modelbackend_operator_reconcile_seconds",
+            "Time of one pass over one backend, by how it ended (Settled, Unfinished, Retry or bug).",
+            ("result",),
+            buckets=CALL_BUCKETS,
+            registry=self.registry,
+        )
+        self._steps = Counter(
+            "modelbackend_operator_steps",
+            "Writes decided and done, by action and outcome.",
+            ("action", "outcome"),
+            registry=self.registry,
+        )
+        self._calls = Histogram(
+            "modelbackend_operator_api_call_seconds",
+            "Time of one call to the API server, by verb, resource and HTTP code (0: no answer).",
+            ("verb", "resource", "code"),
+            buckets=CALL_BUCKETS,
+            registry=self.registry,
+        )
+        self._starts = self._lifecycle("instance_start_seconds", "From the creation of an instance's pod to serving.")
+        self._ends = self._lifecycle(
+            "instance_end_seconds", "From an instance's stop record, or the deletion of its pod, to proof of its end."
+        )
+        self._deletes = self._lifecycle(
+            "backend_delete_seconds", "From the deletion of a ModelBackend to the end of all that was its."
+        )
+        self._withheld = Counter(
+            "modelbackend_operator_claims_withheld",
+            "Ports kept because their last process was not proven to have ended, by reason.",
+            ("reason",),
+            registry=self.registry,
+        )
+
+    def _lifecycle(self, name: str, help_: str) -> Histogram:
+        return Histogram(f"modelbackend_operator_{name}", help_, buckets=LIFECYCLE_BUCKETS, registry=self.registry)
+
+    def watch(
+        self,
+        *,
+        queue_depth: Callable[[], float],
+        queue_oldest_seconds: Callable[[], float],
+        resync_age_seconds: Callable[[], float],
+        loop_lag_seconds: Callable[[], float],
+        claims: Callable[[], Mapping[str, int]],
+    ) -> None:
+        """What is measured only when somebody looks."""
+        gauges = {
+            "queue_depth": ("Backends that wait for a worker.", queue_depth),
+            "queue_oldest_seconds": ("Waiting time of the backend that waits longest for a worker.", queue_oldest_seconds),
+            "resync_age_seconds": ("Since the last complete reading of the cluster.", resync_age_seconds),
+            "loop_lag_seconds": ("By how much the event loop was last late.", loop_lag_seconds),
+        }
+        self.registry.register(_Now(gauges, claims))
+
+    def exposition(self) -> bytes:
+        return generate_latest(self.registry)
+
+    # -- what is heard --------------------------------------------------------------------------------------------------
+
+    def reconciled(self, result: str, seconds: float) -> None:
+        self._reconciles.labels(result).observe(seconds)
+
+    def called(self, verb: str, resource: str, code: int, seconds: float) -> None:
+        self._calls.labels(verb, resource, str(code)).observe(seconds)
+
+    def step(self, observation: Observation, action: Action, outcome: Outcome) -> None:
+        self._steps.labels(type(action).__name__, type(outcome).__name__).inc()
+        if isinstance(outcome, Applied):
+            self._lifecycle_step(observation, action)
+
+    def _lifecycle_step(self, observation: Observation, action: Action) -> None:
+        match action:
+            case SetServing(pod=pod, serving=True):
+                self._starts.observe(_seconds_since(pod.created_at))
+            case CoolClaim(claim=claim):
+                pod = next((pod for pod in observation.pods if pod.ref.uid == claim.pod_uid), None)
+                began = (pod.stop.since if pod.stop is not None else pod.deleted_at) if pod is not None else None
+                if began is not None:
+                    self._ends.observe(_seconds_since(began))
+            case WithholdClaim(reason=reason):
+                self._withheld.labels(str(reason)).inc()
+            case RemoveFinalizer(backend=backend) if backend.deleting_since is not None:
+                self._deletes.observe(_seconds_since(backend.deleting_since))
+
+
+class _Now(Collector):
+    def __init__(
+        self, gauges: Mapping[str, tuple[str, Callable[[], float]]], claims: Callable[[], Mapping[str, int]]
+    ) -> None:
+        self._gauges = gauges
+        self._claims = claims
+
+    def collect(self) -> Iterator[Metric]:
+        for name, (help_, read) in self._gauges.items():
+            yield GaugeMetricFamily(f"modelbackend_operator_{name}", help_, value=read())
+        family = GaugeMetricFamily("modelbackend_operator_claims", "Ports in the ledger, by phase.", labels=("phase",))
+        counts = Count(self._claims())
+        for phase in ClaimPhase:
+            family.add_metric((phase.value,), counts[phase.value])
+        yield family
+
+
+def _seconds_since(moment: datetime) -> float:
+    return max(0.0, (datetime.now(UTC) - moment).total_seconds())

@@ -1,0 +1,67 @@
+"""The periodic complete reading of the cluster: what repairs whatever a watch has missed. Its age is liveness."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from random import Random
+
+from modelbackend_operator.cluster import ClusterUnavailable
+from modelbackend_operator.queue import Backoff
+
+log = logging.getLogger(__name__)
+
+
+class Resync:
+    """`read` reads every kind into the cache and answers with every key there is; `enqueue` takes them."""
+
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[frozenset[str]]],
+        enqueue: Callable[[Iterable[str]], None],
+        *,
+        period_seconds: float,
+        backoff: Backoff,
+    ) -> None:
+        self._read = read
+        self._enqueue = enqueue
+        self._period_seconds = period_seconds
+        self._backoff = backoff
+        self._random = Random()
+        self._done_at = asyncio.get_running_loop().time()
+        self.complete = False
+        """Whether the cluster was read completely at least once."""
+
+    @property
+    def age_seconds(self) -> float:
+        """Since the last complete reading, or since the start when there was none."""
+        return asyncio.get_running_loop().time() - self._done_at
+
+    async def once(self) -> None:
+        """Raises ClusterUnavailable when one kind cannot be read; then nothing is concluded from the others."""
+        keys = await self._read()
+        self._done_at = asyncio.get_running_loop().time()
+        self.complete = True
+        self._enqueue(keys)
+
+    async def first(self) -> None:
+        """Until the first reading has succeeded: no decision is made before."""
+        await self._persist()
+
+    async def run(self) -> None:
+        """For ever, after the first."""
+        while True:
+            await asyncio.sleep(self._period_seconds)
+            await self._persist()
+
+    async def _persist(self) -> None:
+        failures = 0
+        while True:
+            try:
+                await self.once()
+            except ClusterUnavailable as error:
+                failures += 1
+                delay = self._backoff.seconds(failures, self._random)
+                log.warning("the cluster cannot be read; again in %.1f s: %s", delay, error)
+                await asyncio.sleep(delay)
+            else:
+                return

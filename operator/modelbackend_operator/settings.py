@@ -1,0 +1,97 @@
+"""The operator's settings: environment variables with the prefix MODELBACKEND_OPERATOR_.
+
+For example MODELBACKEND_OPERATOR_NODE_PORTS=30000-30085. Durations say their unit in the name.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from modelbackend_operator.model import Exposure
+
+
+class ControlPath(StrEnum):
+    """How the operator reaches the control port of a server."""
+
+    POD_ADDRESS = "PodAddress"
+    """Straight to the pod: for an operator that runs inside the cluster."""
+    PORT_FORWARD = "PortForward"
+    """Through the API server: for an operator that runs outside."""
+
+
+class LogFormat(StrEnum):
+    JSON = "json"
+    CONSOLE = "console"
+
+
+def _parse_range(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    first, separator, last = value.partition("-")
+    if not separator or not first.strip().isdigit() or not last.strip().isdigit():
+        raise ValueError(f"{value!r} is no range of ports; write it as FIRST-LAST, for example 30000-30085")
+    return int(first), int(last)
+
+
+PortRange = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=65535)], Annotated[int, Field(ge=1, le=65535)]],
+    BeforeValidator(_parse_range),
+    PlainSerializer(lambda ports: f"{ports[0]}-{ports[1]}", return_type=str),
+]
+"""First and last port, inclusive, written `FIRST-LAST`."""
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix="MODELBACKEND_OPERATOR_", frozen=True, extra="ignore", enable_decoding=False
+    )
+
+    namespace: str = "modelbackend-system"
+    """The operator's own: Leases and the operator's control key are here."""
+    server_image: str = "localhost/modelbackend-server:dev"
+    """Of every instance whose spec names no other."""
+    allow_host_path: bool = False
+    """Whether model.source.hostPath is honoured: it lets a tenant read the node's files."""
+
+    node_ports: PortRange = (30000, 30085)
+    """The default is the band that the API server does not hand out by itself (KEP-3668)."""
+    host_ports: PortRange = (20000, 24999)
+    """Outside the NodePort range and outside Linux' ephemeral range."""
+    reuse_delay_seconds: Annotated[int, Field(ge=0)] = 15
+    """How long a released port is kept from other backends."""
+
+    workers: Annotated[int, Field(ge=1, le=256)] = 8
+    """Backends that are reconciled at the same time."""
+    resync_seconds: Annotated[float, Field(gt=0)] = 300
+    """Between two complete readings of the cluster."""
+    request_timeout_seconds: Annotated[float, Field(gt=0)] = 15
+    """For one call of the API server."""
+    backoff_seconds: Annotated[float, Field(gt=0)] = 0.5
+    """After the first failure of a key; doubled at each further one."""
+    max_backoff_seconds: Annotated[float, Field(gt=0)] = 60
+    stop_seconds: Annotated[float, Field(gt=0)] = 3
+    """For reconciles that run when the operator is told to stop."""
+
+    control_path: ControlPath = ControlPath.POD_ADDRESS
+    control_timeout_seconds: Annotated[float, Field(gt=0)] = 2
+    """For one call of a server's control port."""
+
+    http_port: Annotated[int, Field(ge=0, le=65535)] = 8081
+    """Of /healthz, /readyz and /metrics; 0 takes any free one."""
+    http_host: str = "0.0.0.0"
+    log_format: LogFormat = LogFormat.JSON
+    log_level: str = "INFO"
+
+    @model_validator(mode="after")
+    def _ranges_in_order(self) -> Self:
+        for name in ("node_ports", "host_ports"):
+            first, last = getattr(self, name)
+            if first > last:
+                raise ValueError(f"{name} {first}-{last} is empty; the first port comes first")
+        return self
+
+    def pool(self, exposure: Exposure) -> tuple[int, int]:
+        """First and last port, inclusive, that instances exposed this way may claim."""
+        return self.host_ports if exposure is Exposure.HOST_PORT else self.node_ports

@@ -1,0 +1,104 @@
+"""From the cache to an `Observation`: everything known of one backend, without I/O."""
+
+from collections.abc import Mapping
+
+from modelbackend_operator.cache import Cache
+from modelbackend_operator.kinds import Kind, Raw, by_backend, by_namespace, owner_uid
+from modelbackend_operator.manifests import lease_name
+from modelbackend_operator.model import Backend, Claim, Exposure, Lease, NodeId, Observation, Pod, Ports
+from modelbackend_operator.observe import (
+    backend_from,
+    claim_from,
+    lease_from,
+    node_from,
+    pod_from,
+    service_from,
+)
+from modelbackend_operator.settings import Settings
+
+
+def observation_of(
+    cache: Cache, backend_uid: str, settings: Settings, *, ports_outside: Mapping[int, str], live: bool = False
+) -> Observation:
+    """`ports_outside`: ports that something else than a claim is known to hold, and what. Servers are not asked here."""
+    found = cache.find(Kind.BACKEND, by_backend(backend_uid))
+    backend = backend_from(found[0], allow_host_path=settings.allow_host_path) if found else None
+    claims = tuple(claim_from(raw) for raw in cache.find(Kind.CLAIM, by_backend(backend_uid)))
+    namespace = namespace_of(cache, backend_uid)
+    pods = tuple(pod_from(raw) for raw in _within(cache, Kind.POD, namespace, backend_uid))
+    services = tuple(service_from(raw) for raw in _within(cache, Kind.SERVICE, namespace, backend_uid))
+    return Observation(
+        backend_uid=backend_uid,
+        backend=backend,
+        namespace_terminating=_terminating(cache.get(Kind.NAMESPACE, "", namespace)),
+        claims=claims,
+        pods=pods,
+        services=services,
+        lease=_lease(cache, backend, backend_uid, settings.namespace),
+        nodes=_nodes(cache, pods, claims),
+        servers={},
+        ports=_ports(cache, backend, backend_uid, settings, ports_outside),
+        taken_names=_taken_names(cache, namespace, backend_uid),
+        live=live,
+    )
+
+
+def namespace_of(cache: Cache, backend_uid: str) -> str:
+    """Where the backend is, or was: what it left still says so. Empty when nothing is known of it."""
+    for raw in cache.find(Kind.BACKEND, by_backend(backend_uid)):
+        return str(raw["metadata"]["namespace"])
+    for raw in cache.find(Kind.CLAIM, by_backend(backend_uid)):
+        return str(raw["spec"]["backend"]["namespace"])
+    for kind in (Kind.POD, Kind.SERVICE):
+        for raw in cache.find(kind, by_backend(backend_uid)):
+            return str(raw["metadata"]["namespace"])
+    return ""
+
+
+def _within(cache: Cache, kind: Kind, namespace: str, backend_uid: str) -> tuple[Raw, ...]:
+    """A uid written into another namespace's object makes nobody its owner."""
+    found = cache.find(kind, by_backend(backend_uid))
+    return tuple(raw for raw in found if raw["metadata"]["namespace"] == namespace)
+
+
+def _terminating(namespace: Raw | None) -> bool:
+    """A namespace that is not there takes nothing new either."""
+    return namespace is None or namespace["metadata"].get("deletionTimestamp") is not None
+
+
+def _lease(cache: Cache, backend: Backend | None, backend_uid: str, operator_namespace: str) -> Lease | None:
+    """The Lease of the backend's model, whoever holds it; with the backend gone, one that was taken for it."""
+    if backend is not None:
+        raw = cache.get(Kind.LEASE, operator_namespace, lease_name(backend.ref.namespace, backend.model))
+        return lease_from(raw) if raw is not None else None
+    held = cache.find(Kind.LEASE, by_backend(backend_uid))
+    return lease_from(held[0]) if held else None
+
+
+def _nodes(cache: Cache, pods: tuple[Pod, ...], claims: tuple[Claim, ...]) -> dict[str, NodeId]:
+    names = {pod.node for pod in pods if pod.node} | {claim.node.name for claim in claims if claim.node is not None}
+    found = {name: cache.get(Kind.NODE, "", name) for name in sorted(names)}
+    return {name: node_from(raw) for name, raw in found.items() if raw is not None}
+
+
+def _ports(
+    cache: Cache, backend: Backend | None, backend_uid: str, settings: Settings, outside: Mapping[int, str]
+) -> Ports:
+    first, last = settings.pool(backend.exposure if backend is not None else Exposure.NODE_PORT)
+    pinned = backend.pinned_port if backend is not None else None
+    taken_by = dict(outside)
+    for raw in cache.all(Kind.CLAIM):
+        owner = raw["spec"]["backend"]
+        if owner["uid"] != backend_uid:
+            taken_by[raw["spec"]["port"]] = f"{owner['namespace']}/{owner['name']}"
+    taken_by = {port: who for port, who in taken_by.items() if first <= port <= last or port == pinned}
+    return Ports(first, last, settings.reuse_delay_seconds, frozenset(taken_by), taken_by)
+
+
+def _taken_names(cache: Cache, namespace: str, backend_uid: str) -> frozenset[str]:
+    return frozenset(
+        raw["metadata"]["name"]
+        for kind in (Kind.POD, Kind.SERVICE)
+        for raw in cache.find(kind, by_namespace(namespace))
+        if owner_uid(raw) != backend_uid
+    )
