@@ -190,7 +190,7 @@ class Pod:
     containers_ready: bool
     ready: bool
     removed_by_pod_gc: bool
-    """Condition DisruptionTarget with reason DeletionByPodGC: the phase may then be written without a kubelet's word."""
+    """Condition DisruptionTarget, reason DeletionByPodGC: the phase may then be written without a kubelet's word."""
     containers_changed_after_pod_gc: bool = False
 
     @property

@@ -1,4 +1,4 @@
-"""Why an instance does not serve, in words, read from what the scheduler, the kubelet and the server report of its pod."""
+"""Why an instance does not serve, in words, from what scheduler, kubelet and server report of its pod."""
 
 from dataclasses import dataclass
 

@@ -45,7 +45,7 @@ def rejected_at_admission(pod: Pod) -> bool:
 
 
 def _all_ended(containers: tuple[Container, ...]) -> bool:
-    """True also of no statuses at all: together with a terminal phase that is the kubelet's word for "none was made"."""
+    """Also true of no statuses at all; that case is judged by `_kubelet_wrote`."""
     return all(
         container.state is ContainerState.TERMINATED
         or (container.state is ContainerState.WAITING and not container.ever_created)

@@ -140,7 +140,7 @@ def _claim_pinned(
 
 
 def probe_order(observation: Observation, backend: Backend, ordinal: int) -> Iterator[int]:
-    """Every port of the pool once, in an order that is the instance's own: a repeated attempt asks for the same first."""
+    """Every port of the pool once, in the instance's own order: a repeated attempt asks for the same first."""
     first, last = observation.ports.first, observation.ports.last
     if backend.port_range is not None:
         first, last = max(first, backend.port_range[0]), min(last, backend.port_range[1])
@@ -156,7 +156,7 @@ def _exhaustion(observation: Observation, backend: Backend) -> str:
     kept = "".join(f", {count} {phase} by this backend" for phase, count in sorted(own.items()))
     return (
         f"no free {backend.exposure} port in {pool}: {len(observation.ports.taken)} held by others{kept}; "
-        "delete a backend, wait for a cooling claim, or ask the administrator to widen the pool (kubectl get portclaims)"
+        "delete a backend, wait for a cooling claim, or have the pool widened (kubectl get portclaims)"
     )
 
 
