@@ -1,7 +1,7 @@
 """The two kinds as Python sees them: every key and name on the wire, PortClaim, and ModelBackend's status.
 
-The spec of a ModelBackend is in `spec.py`. The schemas in `crds/` are what users meet: they hold the defaults,
-the bounds and the rules. The models here are read after the API server has applied those. They ignore fields
+The spec of a ModelBackend is in `spec.py`. The schemas in `crds/` are what users meet: they hold the defaults
+and the rules, and the models here are read after the API server has applied those. They ignore fields that
 they do not know, because a newer CRD may be served while an older operator still runs;
 `tests/unit/test_crd_schema.py` notices when the two sides drift apart.
 
@@ -39,15 +39,12 @@ LABEL_POD_UID = f"{GROUP}/pod-uid"
 LABEL_SERVING = f"{GROUP}/serving"  # "true", or absent
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY = "modelbackend-operator"
-MANAGED_BY_SELECTOR = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
 
 ANNOTATION_STOP = f"{GROUP}/stop"  # on a pod: its stop record, as JSON
 ANNOTATION_TEMPLATE_HASH = f"{GROUP}/template-hash"  # on a pod: what it was made from
 ANNOTATION_FORCE = f"{GROUP}/force"  # order on a ModelBackend: "<pod uid> <reason>" or "all"
 ANNOTATION_EXTEND = f"{GROUP}/extend"  # order on a ModelBackend: "<pod uid> <seconds>"
 ANNOTATION_ATTEST = f"{GROUP}/attest"  # order on a ModelBackend or PortClaim: "<pod uid>"
-
-OBSERVED_NOTHING_YET = -1  # status.observedGeneration before the operator's first word
 
 _ACRONYMS = {"boot_id": "bootID", "pod_uid": "podUID"}
 
@@ -62,6 +59,7 @@ def _rfc3339(moment: datetime) -> str:
 
 Timestamp = Annotated[AwareDatetime, PlainSerializer(_rfc3339, return_type=str, when_used="json")]
 Port = Annotated[int, Field(ge=1024, le=65535)]
+Ordinal = Annotated[int, Field(ge=0)]
 JsonObject = dict[str, Any]
 """A piece of a core Kubernetes type that is handed to the pod as it is."""
 
@@ -97,12 +95,12 @@ class ConditionStatus(StrEnum):
 class ConditionEntry(Part):
     """metav1.Condition."""
 
-    type: str
+    type: Annotated[str, Field(max_length=316)]
     status: ConditionStatus
     observed_generation: int | None = None
     last_transition_time: Timestamp
-    reason: str
-    message: str
+    reason: Annotated[str, Field(min_length=1, max_length=1024)]
+    message: Annotated[str, Field(max_length=32768)]
 
 
 class PodReference(Part):
@@ -140,7 +138,7 @@ class InstancePhase(StrEnum):
 
 
 class Instance(Part):
-    ordinal: int
+    ordinal: Ordinal
     phase: InstancePhase
     pod: PodReference | None = None
     node: NodeReference | None = None
@@ -150,7 +148,7 @@ class Instance(Part):
     stop: StopEntry | None = None
     reason: str | None = None
     message: str | None = None
-    restarts: int = 0
+    restarts: int | None = None
     waiting_since: Timestamp | None = None
 
 
@@ -160,22 +158,23 @@ class PortRole(StrEnum):
 
 
 class Endpoint(Part):
-    ordinal: int
-    role: PortRole = PortRole.GRPC
+    ordinal: Ordinal
+    role: PortRole
     pod_uid: str
     address: str
 
 
 class ModelFacts(Part):
-    """What is being served, as the server read it from the file; `name` is known before."""
+    """What is served; all but `name` as the server read it from the file (modelbackend.v1.ModelInfo)."""
 
     name: str
-    sha256: str | None = None
-    size_bytes: int | None = None
+    description: str | None = None
     architecture: str | None = None
-    quantization: str | None = None
-    parameters: int | None = None
+    parameter_count: int | None = None
+    size_bytes: int | None = None
     context_length: int | None = None
+    trained_context_length: int | None = None
+    sha256: str | None = None
 
 
 class ShutdownOutcome(StrEnum):
@@ -191,21 +190,21 @@ class LastShutdown(Part):
     pod: PodReference | None = None
     finished: Timestamp | None = None
     seconds: int
-    requests_cut: int = 0
+    requests_cut: int | None = None
 
 
 class ModelBackendStatus(Part):
-    observed_generation: int = OBSERVED_NOTHING_YET
-    replicas: int = 0
-    ready_replicas: int = 0
+    observed_generation: int | None = None
+    replicas: int | None = None
+    ready_replicas: int | None = None
     in_flight: int | None = None
     selector: str | None = None
     service_name: str | None = None
-    endpoints: tuple[Endpoint, ...] = ()
-    instances: tuple[Instance, ...] = ()
+    endpoints: Annotated[tuple[Endpoint, ...], Field(max_length=256)] = ()
+    instances: Annotated[tuple[Instance, ...], Field(max_length=128)] = ()
     model: ModelFacts | None = None
     last_shutdown: LastShutdown | None = None
-    conditions: tuple[ConditionEntry, ...] = ()
+    conditions: Annotated[tuple[ConditionEntry, ...], Field(max_length=16)] = ()
 
 
 def claim_name(port: int) -> str:
@@ -224,7 +223,7 @@ class PortClaimSpec(Part):
     exposure: Literal[Exposure.NODE_PORT, Exposure.HOST_PORT]
     role: PortRole = PortRole.GRPC
     backend: BackendReference
-    ordinal: Annotated[int, Field(ge=0)]
+    ordinal: Annotated[int, Field(ge=0, le=1023)]
 
 
 class Evidence(StrEnum):
@@ -249,11 +248,11 @@ class PastHolder(Part):
 
 
 class PortClaimStatus(Part):
-    phase: ClaimPhase = ClaimPhase.RESERVED
+    phase: ClaimPhase | None = None
     pod: PodReference | None = None
     node: NodeReference | None = None
     since: Timestamp | None = None
     evidence: Evidence | None = None
-    reason: str | None = None
-    message: str | None = None
+    reason: Annotated[str, Field(max_length=1024)] | None = None
+    message: Annotated[str, Field(max_length=32768)] | None = None
     history: Annotated[tuple[PastHolder, ...], Field(max_length=8)] = ()

@@ -13,6 +13,9 @@ from pydantic import Field, ValidationError, model_validator
 from modelbackend_operator.api import JsonObject, Part, Port, json_name
 from modelbackend_operator.model import Exposure
 
+WEEK_SECONDS = 604_800
+"""The longest time that the server takes for anything."""
+
 
 class SecretReference(Part):
     name: str
@@ -132,11 +135,11 @@ class RuntimeSpec(Part):
     """How llama.cpp runs the model. An absent number is the server's own choice."""
 
     image: str | None = None
-    context_length: Annotated[int, Field(ge=8, le=16_777_216)] | None = None
-    slots: Annotated[int, Field(ge=1, le=256)] = 1
+    context_length: Annotated[int, Field(ge=2, le=16_777_216)] | None = None
+    slots: Annotated[int, Field(ge=1, le=64)] = 1
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
-    batch_size: Annotated[int, Field(ge=1, le=65536)] | None = None
-    micro_batch_size: Annotated[int, Field(ge=1, le=65536)] | None = None
+    batch_size: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    micro_batch_size: Annotated[int, Field(ge=1, le=65_536)] | None = None
     gpu_layers: Annotated[int, Field(ge=0, le=10_000)] | None = None
     kv_cache_type: KvCacheType | None = None
     flash_attention: FlashAttention | None = None
@@ -154,12 +157,19 @@ class ServingAuth(Part):
 
 
 class ServingSpec(Part):
-    max_pending: Annotated[int, Field(ge=0, le=100_000)] = 256
+    max_pending: Annotated[int, Field(ge=0, le=1_000_000)] = 256
     max_pending_tokens: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     max_batch_inputs: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    request_timeout_seconds: Annotated[int, Field(ge=1, le=86400)] = 600
+    request_timeout_seconds: Annotated[int, Field(ge=1, le=WEEK_SECONDS)] = 600
     tls: ServingTls | None = None
     auth: ServingAuth | None = None
+
+
+class PortRange(Part):
+    """Both ends belong to it."""
+
+    first: Port
+    last: Port
 
 
 class HttpExposure(Part):
@@ -169,7 +179,7 @@ class HttpExposure(Part):
 class ExposureSpec(Part):
     type: Exposure = Exposure.NODE_PORT
     node_port: Port | None = None
-    port_range: str | None = None
+    port_range: PortRange | None = None
     http: HttpExposure | None = None
 
 
@@ -179,13 +189,13 @@ class WhenUnconfirmed(StrEnum):
 
 
 class ShutdownSpec(Part):
-    drain_seconds: Annotated[int, Field(ge=0, le=86400)] = 30
+    drain_seconds: Annotated[int, Field(ge=0, le=WEEK_SECONDS)] = 30
     escalate: bool = True
-    termination_grace_seconds: Annotated[int, Field(ge=1, le=3600)] = 15
-    busy_timeout_seconds: Annotated[int, Field(ge=1, le=86400)] | None = None
-    unconfirmed_after_seconds: Annotated[int, Field(ge=1, le=86400)] = 60
+    termination_grace_seconds: Annotated[int, Field(ge=1, le=3_600)] = 15
+    busy_timeout_seconds: Annotated[int, Field(ge=1, le=WEEK_SECONDS)] | None = None
+    unconfirmed_after_seconds: Annotated[int, Field(ge=1, le=WEEK_SECONDS)] = 60
     when_unconfirmed: WhenUnconfirmed = WhenUnconfirmed.HAND_OVER
-    node_loss_seconds: Annotated[int, Field(ge=1, le=86400)] | None = None
+    node_loss_seconds: Annotated[int, Field(ge=1, le=WEEK_SECONDS)] | None = None
 
 
 class Rollout(StrEnum):
@@ -195,8 +205,8 @@ class Rollout(StrEnum):
 
 class RestartSpec(Part):
     max_restarts: Annotated[int, Field(ge=0, le=1000)] | None = None
-    backoff_seconds: Annotated[int, Field(ge=1, le=3600)] = 10
-    max_backoff_seconds: Annotated[int, Field(ge=1, le=86400)] = 300
+    backoff_seconds: Annotated[int, Field(ge=1, le=3_600)] = 10
+    max_backoff_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
 
 
 class PodMetadata(Part):

@@ -1,0 +1,37 @@
+"""One API server for the whole session, with both kinds installed, and a namespace of its own for each test."""
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.apiserver.crd_files import PLURALS, read_crd
+from tests.apiserver.harness import ApiServer, BinariesMissingError, running_api_server
+
+SKIP_VARIABLE = "MODELBACKEND_SKIP_APISERVER"
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """A real kube-apiserver with the ModelBackend and PortClaim kinds. Missing binaries fail the tests."""
+    if os.environ.get(SKIP_VARIABLE) == "1":
+        pytest.skip(f"left out by {SKIP_VARIABLE}=1")
+    try:
+        with running_api_server(tmp_path_factory.mktemp("apiserver")) as server:
+            for plural in PLURALS:
+                server.install(read_crd(plural))
+            yield server
+    except BinariesMissingError as missing:
+        pytest.fail(str(missing), pytrace=False)
+
+
+@pytest.fixture
+def namespace(api_server: ApiServer) -> str:
+    """A fresh namespace; it stays, because nothing here would empty it."""
+    name = f"test-{next(_numbers)}"
+    answer = api_server.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    assert answer.status == 201, answer.message
+    return name

@@ -1,0 +1,72 @@
+"""A stricter schema must not trap the objects that an older one let in (ratcheting, KEP-4008)."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from modelbackend_operator.api import FINALIZER, VERSION
+from tests.apiserver.crd_files import read_crd
+from tests.apiserver.harness import CRDS, ApiServer, Json, await_condition
+
+pytestmark = pytest.mark.apiserver
+
+GROUP = "older.modelbackend.dev"
+MAXIMUM = 64
+
+
+@pytest.fixture
+def older_object(api_server: ApiServer, namespace: str) -> Iterator[str]:
+    """The path of an object with 100 replicas, stored while the schema still allowed that."""
+    crd = _in_group(GROUP, maximum=1000)
+    api_server.install(crd)
+    collection = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/modelbackends"
+    answer = api_server.post(
+        collection,
+        {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": "ModelBackend",
+            "metadata": {"name": "old", "finalizers": [FINALIZER]},
+            "spec": {"model": {"source": {"hostPath": {"path": "/m.gguf"}}}, "replicas": 100},
+        },
+    )
+    assert answer.status == 201, answer.message
+    tightened = api_server.merge(f"{CRDS}/{crd['metadata']['name']}", {"spec": _in_group(GROUP, MAXIMUM)["spec"]})
+    assert tightened.status == 200, tightened.message
+    probe = {**answer.body, "metadata": {"name": "probe"}}
+    await_condition(
+        "the stricter schema to be in force",
+        lambda: api_server.post(f"{collection}?dryRun=All", probe).status == 422,
+        seconds=30,
+    )
+    yield f"{collection}/old"
+    api_server.request("DELETE", f"{CRDS}/{crd['metadata']['name']}")
+
+
+def _in_group(group: str, maximum: int) -> Json:
+    crd = read_crd("modelbackends")
+    crd["metadata"]["name"] = f"modelbackends.{group}"
+    crd["spec"]["group"] = group
+    crd["spec"]["names"].update(shortNames=["older"], categories=[])
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["properties"]["replicas"]["maximum"] = maximum
+    return crd
+
+
+def test_an_older_object_can_be_edited_reported_on_and_let_go(api_server: ApiServer, older_object: str) -> None:
+    edited = api_server.merge(older_object, {"spec": {"shutdown": {"drainSeconds": 5}}})
+    assert edited.status == 200, edited.message
+    reported = api_server.merge(f"{older_object}/status", {"status": {"observedGeneration": 2}})
+    assert reported.status == 200, reported.message
+
+    assert api_server.request("DELETE", older_object).status == 200
+    assert "deletionTimestamp" in api_server.get(older_object).body["metadata"]
+    released = api_server.merge(older_object, {"metadata": {"finalizers": None}})
+    assert released.status == 200, released.message
+    assert api_server.get(older_object).status == 404
+
+
+def test_the_stricter_rule_holds_for_what_is_changed(api_server: ApiServer, older_object: str) -> None:
+    answer = api_server.merge(older_object, {"spec": {"replicas": 101}})
+    assert answer.status == 422
+    assert f"spec.replicas in body should be less than or equal to {MAXIMUM}" in answer.message
+    api_server.merge(older_object, {"metadata": {"finalizers": None}})
