@@ -1,0 +1,68 @@
+# Every command of the project. `make help` lists them.
+SHELL := /usr/bin/env bash
+.DEFAULT_GOAL := help
+NAME ?= mb
+NODES ?= 2
+PY := .venv/bin/python
+PYTHON_SOURCES := operator backend_image e2e images demo tests
+
+.PHONY: help
+help: ## This list
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## The whole path on a local cluster: apply, generate, delete in mid-stream, proof (DEMO_DOWN=1 removes it after)
+	@python3 -m demo
+
+.PHONY: test
+test: ## Everything CI runs, on a cluster of its own; sets up what is missing
+	@tools/test
+
+.PHONY: check
+check: venv ## Lint, types, layers and unit tests
+	@tools/step lint .venv/bin/ruff check $(PYTHON_SOURCES)
+	@tools/step format .venv/bin/ruff format --check $(PYTHON_SOURCES)
+	@tools/step types .venv/bin/mypy
+	@tools/step layers .venv/bin/lint-imports
+	@tools/step unit-tests $(PY) -m pytest tests/unit
+
+.PHONY: venv
+venv: ## The virtual environment .venv, from hash-locked requirements
+	@tools/step venv tools/venv
+
+.PHONY: format
+format: venv ## Rewrite the sources in the project's format
+	@.venv/bin/ruff check --fix $(PYTHON_SOURCES)
+	@.venv/bin/ruff format $(PYTHON_SOURCES)
+
+.PHONY: images
+images: ## Both container images, as archives
+	@tools/step images python3 -m images build
+
+.PHONY: cluster-up
+cluster-up: ## A real cluster: kind, one control plane, NODES workers with fake GPUs (NAME=mb NODES=2)
+	@tools/step cluster-up python3 -m e2e.cluster up --name $(NAME) --nodes $(NODES)
+
+.PHONY: cluster-status
+cluster-status: ## What runs of it
+	@python3 -m e2e.cluster status --name $(NAME)
+
+.PHONY: cluster-down
+cluster-down: ## Remove it, and leave the machine as it was found
+	@tools/step cluster-down python3 -m e2e.cluster down --name $(NAME)
+
+.PHONY: cluster-load
+cluster-load: ## Build both images and put them on the nodes
+	@tools/step cluster-load tools/load $(NAME)
+
+.PHONY: e2e
+e2e: venv cluster-up cluster-load ## The end-to-end suite on that cluster (ARGS="-k name")
+	@tools/step e2e tools/e2e $(NAME) $(ARGS)
+
+.PHONY: lock
+lock: ## Renew requirements/*.txt: hashes, and no index address
+	@tools/lock
+
+.PHONY: proto
+proto: venv ## Renew the generated gRPC code
+	@$(PY) backend_image/proto/regenerate.py

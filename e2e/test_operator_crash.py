@@ -1,0 +1,85 @@
+"""The operator is killed at random, and whatever it was doing goes on."""
+
+from collections.abc import Callable
+from random import Random
+from time import monotonic
+
+import pytest
+
+from e2e.backends import SMOLLM2, Backend, claims_of, stream
+from e2e.kubectl import Kubectl, until
+
+Make = Callable[..., Backend]
+OPERATOR = "app.kubernetes.io/name=modelbackend-operator"
+
+
+def kill_operator(kubectl: Kubectl, namespace: str) -> None:
+    """SIGKILL to the process: nothing is handed over, the kubelet starts it again in the same pod."""
+    (pod,) = kubectl.list("pods", namespace, OPERATOR)
+    kubectl.delete("pod", pod["metadata"]["name"], namespace, "--force", "--grace-period=0")
+
+
+def until_operator_runs(kubectl: Kubectl, namespace: str) -> None:
+    rollout = ("rollout", "status", "deployment/modelbackend-operator", "-n", namespace, "--timeout=120s")
+    kubectl.run(*rollout, timeout_seconds=150)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_killed_at_a_random_moment_of_a_life_the_operator_finishes_it(
+    kubectl: Kubectl, operator: str, backend: Make, seed: int
+) -> None:
+    random = Random(seed)
+    one = backend(f"crash-{seed}")
+    wait_until(random.uniform(0.0, 4.0))
+    kill_operator(kubectl, operator)
+    uid = one.uid
+    one.until_ready(timeout_seconds=180)
+    assert len(one.pods()) == 1
+    one.delete()
+    wait_until(random.uniform(0.0, 2.0))
+    kill_operator(kubectl, operator)
+    one.until_gone(timeout_seconds=180)
+    until("nothing is left in the ledger", lambda: not claims_of(kubectl, uid), timeout_seconds=120)
+    assert not kubectl.list("leases", operator, f"modelbackend.dev/backend-uid={uid}")
+
+
+def test_killed_during_a_drain_the_deadline_stays_and_the_stream_comes_whole(
+    kubectl: Kubectl, operator: str, backend: Make
+) -> None:
+    one = backend("crash-drain", file=SMOLLM2)
+    address = one.until_ready()
+    running = stream(address, "Once upon a time", "--max-tokens", "400", "--temperature", "0")
+    one.delete()
+    deadline = until("the deadline is recorded", lambda: stop_deadline(one))
+    kill_operator(kubectl, operator)
+    until_operator_runs(kubectl, operator)
+    assert stop_deadline(one) in (deadline, None)
+    _, errors = running.communicate(timeout=180)
+    assert running.returncode == 0, errors
+    one.until_gone(timeout_seconds=120)
+
+
+def test_a_restart_leaves_a_serving_pod_alone(kubectl: Kubectl, operator: str, backend: Make) -> None:
+    one = backend("undisturbed")
+    one.until_ready()
+    before = one.object
+    pods = one.pods()
+    kill_operator(kubectl, operator)
+    until_operator_runs(kubectl, operator)
+    after = one.object
+    assert before is not None
+    assert after is not None
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert [pod["metadata"]["uid"] for pod in one.pods()] == [pod["metadata"]["uid"] for pod in pods]
+
+
+def stop_deadline(one: Backend) -> str | None:
+    instances = one.status.get("instances") or [{}]
+    deadline = instances[0].get("stop", {}).get("deadline")
+    return str(deadline) if deadline else None
+
+
+def wait_until(seconds_from_now: float) -> None:
+    """The moment of the kill is the test's input, not a wait for something."""
+    end = monotonic() + seconds_from_now
+    until("the moment has come", lambda: monotonic() >= end, timeout_seconds=seconds_from_now + 5)
