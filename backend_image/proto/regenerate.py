@@ -1,4 +1,4 @@
-"""Writes the Python code of the protos to backend_image/modelbackend/v1 (committed, so that nothing needs protoc).
+"""Writes the Python code of the protos to backend_image/modelbackend/v1; committed, so that nothing needs protoc.
 
     python3 backend_image/proto/regenerate.py [--check]
 
@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from grpc_tools import protoc
+from grpc_tools import protoc  # type: ignore[import-untyped, unused-ignore]
 
 PROTOS = Path(__file__).resolve().parent
 PACKAGE = Path("modelbackend/v1")
@@ -24,15 +24,15 @@ def generate(into: Path) -> dict[str, str]:
     """Runs protoc into an empty folder; returns the text of each generated file by its name."""
     google = importlib.resources.files("grpc_tools") / "_proto"
     # Found beside the running interpreter, so the script also works with a virtual environment not activated.
-    grpc_stubs = Path(sys.executable).parent / "protoc-gen-mypy_grpc"
+    plugins = [f"--plugin={Path(sys.executable).parent / name}" for name in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")]
     arguments = [
         "protoc",
         f"--proto_path={PROTOS}",
         f"--proto_path={google}",
         f"--python_out={into}",
-        f"--pyi_out={into}",
         f"--grpc_python_out={into}",
-        f"--plugin=protoc-gen-mypy_grpc={grpc_stubs}",
+        *plugins,
+        f"--mypy_out=quiet:{into}",
         f"--mypy_grpc_out=quiet:{into}",
         *sorted(str(path) for path in (PROTOS / PACKAGE).glob("*.proto")),
     ]

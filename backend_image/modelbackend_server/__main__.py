@@ -1,0 +1,49 @@
+"""The command modelbackend-server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    # As process 1 of a container there is no default action: a SIGTERM during the imports would be lost.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+
+    import asyncio
+
+    import uvloop
+
+    from . import log
+    from .exits import Exit, ExitCode, UnservableError, write_termination_log
+    from .server import Server
+    from .settings import ENVIRONMENT_PREFIX, Settings, parse
+
+    async def serve(settings: Settings) -> Exit:
+        server = Server(settings)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, server.on_signal)
+        return await server.serve()
+
+    log.configure("info")
+    termination_log = Path(os.environ.get(f"{ENVIRONMENT_PREFIX}TERMINATION_LOG", "/dev/termination-log"))
+    try:
+        settings = parse(sys.argv[1:])
+        log.configure(settings.log_level)
+        termination_log = settings.termination_log
+        log.logger().info("starting", **settings.model_dump(mode="json"))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            ended = runner.run(serve(settings))
+    except UnservableError as refusal:
+        ended = refusal.exit
+    report = log.logger().info if ended.code is ExitCode.DRAINED else log.logger().error
+    report("ended", code=int(ended.code), reason=ended.code.name, words=ended.words)
+    write_termination_log(termination_log, ended.words)
+    sys.exit(int(ended.code))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Who is let in, who is inside, and when the house is empty. Lives on the event loop.
+
+The lifecycle says whether anyone is let in at all; the queue's bound says how many. A request is inside from its
+acceptance until its handler has delivered the answer or given up, so a draining server waits for slow readers
+too. Both doors (grpc_service, control_service) ask here; neither needs the engine to answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from .engine import Engine, Loaded
+from .exits import Exit
+from .generation import Ended, Ending, Event, Generation, Outcome, Phase, Started, TokenMade, Work
+from .lifecycle import Lifecycle, State
+from .log import logger
+from .metrics import Metrics
+from .refusals import Reason, Refusal
+from .settings import Settings
+from .variants import mapped_library
+from .wire import Reader
+
+
+class Admission:
+    """Also the engine's observer. Times are seconds of time.monotonic()."""
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self.settings = settings
+        self.metrics = metrics
+        self.engine = Engine(settings, self, asyncio.get_running_loop().call_soon_threadsafe)
+        self.lifecycle = Lifecycle()
+        self.reader: Reader | None = None
+        self.failure: Exit | None = None
+        self.load_progress = 0.0
+        self.load_words = "starting"
+        self.inside: set[Generation] = set()
+        self.outcomes: Counter[Outcome] = Counter()
+        self.accepted = 0
+        self.started = 0
+        self.refused = 0
+        # Set on every change that a supervisor may care about: of the lifecycle, or the house becoming empty.
+        self.changed = asyncio.Event()
+        metrics.queued.set_function(lambda: self.queued)
+        metrics.active.set_function(lambda: self.active)
+
+    # ---- for requests
+
+    def not_loaded(self) -> Refusal:
+        return Refusal(Reason.LOADING, f"the model is not loaded yet: {self.load_words}")
+
+    def ready(self) -> Reader | Refusal:
+        """The loaded model's reader, if one more request would be taken now; else why not."""
+        match self.lifecycle.state:
+            case State.SERVING if self.reader is not None:
+                # Counted over queue and slots: the engine fills a free slot by itself, and tells a moment later.
+                with_the_model = sum(1 for generation in self.inside if generation.phase is not Phase.DELIVERING)
+                if with_the_model < self.settings.slots + self.settings.max_pending:
+                    return self.reader
+                words = f"{self.settings.max_pending} requests wait for {self.settings.slots} slots, which is the limit"
+                return Refusal(Reason.QUEUE_FULL, f"the queue is full: {words}")
+            case State.LOADING:
+                return self.not_loaded()
+            case State.DRAINING:
+                return Refusal(Reason.DRAINING, "the server takes nothing new, because it is about to stop")
+            case _:
+                return Refusal(Reason.STOPPED, "the server has stopped")
+
+    def accept(self, work: Work, deadline: float) -> Generation | Refusal:
+        """Takes a request in, to be held with `hosted`."""
+        ready = self.ready()
+        if isinstance(ready, Refusal):
+            return ready
+        generation = Generation(work, accepted_at=time.monotonic(), deadline=deadline)
+        self.inside.add(generation)
+        self.accepted += 1
+        self.engine.submit(generation)
+        return generation
+
+    @contextmanager
+    def hosted(self, generation: Generation) -> Iterator[None]:
+        """Whatever happens to the handler, afterwards the request holds no place and no slot, and is counted."""
+        try:
+            yield
+        finally:
+            generation.leave()
+            self.inside.discard(generation)
+            self.engine.notice()
+            self.outcomes[generation.outcome] += 1
+            self.metrics.requests.labels(generation.outcome.value).inc()
+            if not self.inside:
+                self.changed.set()
+
+    def count_refusal(self, reason: Reason) -> None:
+        self.refused += 1
+        self.metrics.refusals.labels(reason.name).inc()
+
+    # ---- for whoever asks and decides
+
+    @property
+    def queued(self) -> int:
+        return sum(1 for generation in self.inside if generation.phase is Phase.QUEUED)
+
+    @property
+    def active(self) -> int:
+        return len(self.inside) - self.queued
+
+    @property
+    def oldest_age_seconds(self) -> float:
+        now = time.monotonic()
+        return max((now - generation.accepted_at for generation in self.inside), default=0.0)
+
+    def drain(self, deadline: float) -> None:
+        self._become(self.lifecycle.drain(deadline))
+
+    def terminate(self, deadline: float) -> None:
+        self._become(self.lifecycle.terminate(deadline))
+
+    def stopped(self) -> None:
+        self._become(self.lifecycle.stopped())
+
+    def _become(self, lifecycle: Lifecycle) -> None:
+        if lifecycle.state is not self.lifecycle.state:
+            logger().info(
+                "lifecycle", state=lifecycle.state.value, before=self.lifecycle.state.value, inside=len(self.inside)
+            )
+        self.lifecycle = lifecycle
+        self.changed.set()
+
+    # ---- from the engine
+
+    def on_progress(self, fraction: float, words: str) -> None:
+        self.load_progress, self.load_words = fraction, words
+
+    def on_loaded(self, loaded: Loaded) -> None:
+        self.reader = Reader.of(loaded)
+        self.load_progress, self.load_words = 1.0, "loaded"
+        logger().info(
+            "loaded",
+            model=loaded.facts.description,
+            context_length=loaded.context_length,
+            cpu_library=mapped_library(),
+        )
+        self._become(self.lifecycle.loaded())
+
+    def on_failed(self, failure: Exit) -> None:
+        self.failure = failure
+        for generation in self.inside:
+            if generation.phase is not Phase.DELIVERING:
+                generation.put(Ended(Ending.NEVER_STARTED if generation.leave() else Ending.DECODE_FAILED))
+        self._become(self.lifecycle.failed(failure.words))
+
+    def on_events(self, events: Sequence[tuple[Generation, Event]]) -> None:
+        now = time.monotonic()
+        for generation, event in events:
+            match event:
+                case Started():
+                    self.started += 1
+                    self.metrics.prompt_tokens.inc(len(generation.work.prompt))
+                    self.metrics.queue_seconds.observe(now - generation.accepted_at)
+                case TokenMade():
+                    self.metrics.generated_tokens.inc()
+                    if not generation.has_token:
+                        self.metrics.first_token_seconds.observe(now - generation.accepted_at)
+            generation.put(event)

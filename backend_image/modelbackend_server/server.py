@@ -1,0 +1,198 @@
+"""How it hangs together: ports first, then the model, then a supervisor that waits for the end.
+
+Ports come first, so that one that is taken is said at once, and so that whoever asks while the model loads gets
+an answer. The listeners stay open while the server drains: callers shall read our refusal rather than guess from
+a refused connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+from grpc_reflection.v1alpha import reflection
+from prometheus_client import start_http_server
+
+from modelbackend.v1 import control_pb2_grpc, inference_pb2, inference_pb2_grpc, model_info_pb2
+
+from .admission import Admission
+from .control_service import ControlService
+from .engine import DEFAULT_CONTEXT_LENGTH
+from .exits import Exit, ExitCode, UnservableError
+from .grpc_service import InferenceService
+from .interceptors import BearerToken, IdentityCheck
+from .lifecycle import State
+from .log import logger
+from .metrics import Metrics
+from .settings import Settings
+
+INFERENCE_SERVICE = inference_pb2.DESCRIPTOR.services_by_name["Inference"].full_name
+# Health names. "" and the service's own are readiness: NOT_SERVING while loading and draining. This one is
+# liveness: SERVING as long as the event loop answers, so that neither a long load nor a drain gets a pod killed.
+LIVENESS_SERVICE = "modelbackend.liveness"
+LOOPBACK = "127.0.0.1"
+ENGINE_STOP_SECONDS = 5.0
+
+# The longest token of a usual vocabulary; a prompt that fits the context fits the message.
+BYTES_PER_TOKEN_MAX = 64
+RECEIVE_BYTES_MIN, RECEIVE_BYTES_MAX = 4 * 2**20, 2**31 - 1
+KEEPALIVE_MS = 30_000
+KEEPALIVE_TIMEOUT_MS = 10_000
+# After the cut, for the last messages to be written.
+LAST_WORDS_SECONDS = 2.0
+CLOSE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    grpc: int
+    control: int
+    metrics: int
+
+
+class Server:
+    """One server from its ports to its end; in tests several may follow each other in one process."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Call on a running event loop."""
+        self.settings = settings
+        self.metrics = Metrics()
+        self.admission = Admission(settings, self.metrics)
+        self._health = health_aio.HealthServicer()
+        identity = model_info_pb2.Identity(
+            backend_uid=settings.uid, model=settings.model_name, pod_uid=settings.pod_uid
+        )
+        self._inference = grpc.aio.server(interceptors=[IdentityCheck(identity)], options=_options(settings))
+        inference_pb2_grpc.add_InferenceServicer_to_server(InferenceService(self.admission, identity), self._inference)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._inference)
+        if settings.reflection:
+            names = (INFERENCE_SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
+            reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), self._inference)
+        guards = [BearerToken(settings.control_token_file)] if settings.control_token_file else []
+        self._control = grpc.aio.server(interceptors=[*guards, IdentityCheck(identity)], options=_options(settings))
+        control_pb2_grpc.add_ControlServicer_to_server(ControlService(self.admission, identity), self._control)
+
+    async def serve(self, on_listening: Callable[[Ports], None] = lambda _: None) -> Exit:
+        """Serves until terminated or failed, and says how it ended. Raises UnservableError where it cannot listen."""
+        engine = self.admission.engine
+        async with self._listening() as ports:
+            logger().info("listening", grpc=ports.grpc, control=ports.control, metrics=ports.metrics)
+            on_listening(ports)
+            engine.start()
+            try:
+                await self._supervise()
+            finally:
+                engine.stop()
+                if not await asyncio.to_thread(engine.join, ENGINE_STOP_SECONDS):
+                    logger().warning("the engine is in the middle of a long step; ending without it")
+        return self.admission.failure or Exit(ExitCode.DRAINED, "stopped; nothing was in flight any more")
+
+    def on_signal(self) -> None:
+        """SIGTERM or SIGINT: the first drains, the second ends what is left."""
+        patience_seconds = 0.0 if self.admission.lifecycle.terminating else self.settings.drain_seconds
+        self.admission.terminate(time.monotonic() + patience_seconds)
+
+    async def _supervise(self) -> None:
+        """Follows the lifecycle to its end: health, the cut at the deadline, the last words of those inside."""
+        admission = self.admission
+        while True:
+            admission.changed.clear()
+            await self._tell_health()
+            lifecycle = admission.lifecycle
+            if lifecycle.state is State.FAILED or (lifecycle.terminating and not admission.inside):
+                break
+            wait_seconds = None if lifecycle.cut_at is None else lifecycle.cut_at - time.monotonic()
+            try:
+                async with asyncio.timeout(wait_seconds):
+                    await admission.changed.wait()
+            except TimeoutError:
+                logger().warning("cut", requests=len(admission.inside))
+                break
+        admission.engine.stop()
+        await self._last_words()
+        admission.stopped()
+        await self._tell_health()
+
+    async def _last_words(self) -> None:
+        """Time for those inside to be told how it ended; whoever does not read is left behind."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                while self.admission.inside:
+                    self.admission.changed.clear()
+                    await self.admission.changed.wait()
+
+    async def _tell_health(self) -> None:
+        serving = health_pb2.HealthCheckResponse.SERVING
+        ready = self.admission.lifecycle.state is State.SERVING
+        for name in ("", INFERENCE_SERVICE):
+            await self._health.set(name, serving if ready else health_pb2.HealthCheckResponse.NOT_SERVING)
+        await self._health.set(LIVENESS_SERVICE, serving)
+
+    @contextlib.asynccontextmanager
+    async def _listening(self) -> AsyncIterator[Ports]:
+        settings = self.settings
+        grpc_port = _bind(self._inference, settings.listen_address, settings.grpc_port)
+        control_address = settings.listen_address if settings.control_token_file else LOOPBACK
+        control_port = _bind(self._control, control_address, settings.control_port)
+        try:
+            scraped, thread = start_http_server(
+                settings.metrics_port, settings.listen_address.strip("[]"), self.metrics.registry
+            )
+        except OSError as error:
+            raise _cannot_listen(settings.listen_address, settings.metrics_port, error) from None
+        await self._tell_health()
+        await self._inference.start()
+        await self._control.start()
+        try:
+            yield Ports(grpc_port, control_port, scraped.server_port)
+        finally:
+            await asyncio.gather(self._inference.stop(CLOSE_SECONDS), self._control.stop(CLOSE_SECONDS))
+            await asyncio.to_thread(scraped.shutdown)
+            scraped.server_close()
+            thread.join()
+
+
+def _options(settings: Settings) -> list[tuple[str, int]]:
+    longest_prompt_bytes = (settings.context_length or DEFAULT_CONTEXT_LENGTH) * BYTES_PER_TOKEN_MAX
+    return [
+        # With it, two processes could listen behind one port, and callers would reach either.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", min(max(longest_prompt_bytes, RECEIVE_BYTES_MIN), RECEIVE_BYTES_MAX)),
+        # A caller whose machine is gone is noticed, and its slot freed.
+        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ]
+
+
+def _bind(server: grpc.aio.Server, address: str, port: int) -> int:
+    try:
+        return server.add_insecure_port(f"{address}:{port}")
+    except RuntimeError:
+        # gRPC does not say why; the operating system does.
+        raise _cannot_listen(address, port, _bind_error(address, port)) from None
+
+
+def _bind_error(address: str, port: int) -> OSError:
+    with socket.socket(socket.AF_INET6 if address.startswith("[") else socket.AF_INET) as probe:
+        try:
+            probe.bind((address.strip("[]"), port))
+        except OSError as error:
+            return error
+    return OSError(errno.EADDRINUSE, "it was taken a moment ago")
+
+
+def _cannot_listen(address: str, port: int, error: OSError) -> UnservableError:
+    if error.errno == errno.EADDRINUSE:
+        return UnservableError(
+            ExitCode.PORT_TAKEN,
+            f"port {port} is taken: another process listens on it. End that one, or choose another port.",
+        )
+    return UnservableError(ExitCode.BAD_CONFIGURATION, f"cannot listen on {address}:{port}: {error.strerror}")

@@ -1,0 +1,109 @@
+"""What can be set, by environment (MODELBACKEND_<NAME>) or by flag; the flag wins."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NoReturn
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from .cpus import usable_cpus
+from .exits import ExitCode, UnservableError
+
+ENVIRONMENT_PREFIX = "MODELBACKEND_"
+# `modelbackend-server --model weights.gguf` is what people type; the environment names the field.
+FLAG_NAMES = {"model_path": "model", "model": "name"}
+
+
+def every_address() -> str:
+    """The wildcard that takes IPv4 and IPv6, where the kernel has both."""
+    return "[::]" if socket.has_dualstack_ipv6() else "0.0.0.0"
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, frozen=True, env_ignore_empty=True)
+
+    model_path: Path = Field(description="GGUF file to serve")
+    model_sha256: str = Field("", pattern=r"^([0-9a-fA-F]{64})?$", description="refuse a file with another hash")
+    model: str = Field("", description="name of the model; the file's name without .gguf if not given")
+    uid: str = Field("", description="metadata.uid of the ModelBackend this server belongs to")
+    pod_uid: str = Field("", description="metadata.uid of this pod")
+
+    listen_address: str = Field(
+        default_factory=every_address, description="address for inference and metrics; all if not given"
+    )
+    grpc_port: int = Field(50051, ge=0, le=65535, description="inference; 0 takes any free port")
+    control_port: int = Field(50052, ge=0, le=65535, description="GetStatus and Drain; 0 takes any free port")
+    metrics_port: int = Field(9090, ge=0, le=65535, description="Prometheus; 0 takes any free port")
+    control_token_file: Path | None = Field(
+        None, description="bearer token of control; without one it listens on the loopback address only"
+    )
+    reflection: bool = Field(False, description="let gRPC clients ask for the protos")
+
+    context_length: int | None = Field(
+        None, ge=2, le=16_777_216, description="tokens per request; 4096, or what the model was trained with if less"
+    )
+    slots: int = Field(1, ge=1, le=64, description="requests the model works on at once")
+    threads: int = Field(
+        default_factory=usable_cpus, ge=1, le=1024, description="of computation; the CPU limit if not given"
+    )
+    batch_tokens: int = Field(
+        512, ge=1, le=65_536, description="prompt tokens evaluated in one step; a cancel takes effect between steps"
+    )
+    gpu_layers: int = Field(-1, ge=-1, le=10_000, description="layers on the GPU, if built for one; -1 is all")
+
+    max_pending: int = Field(256, ge=0, le=1_000_000, description="requests that may wait for a slot")
+    request_timeout_seconds: float = Field(600, gt=0, le=604_800, description="longest time of any request")
+    drain_seconds: float = Field(30, ge=0, le=604_800, description="time for requests in flight after SIGTERM")
+
+    termination_log: Path = Field(Path("/dev/termination-log"), description="where kubelet reads the last words")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @model_validator(mode="after")
+    def _every_slot_takes_its_step(self) -> Settings:
+        if self.batch_tokens < self.slots:
+            raise ValueError(f"batch_tokens {self.batch_tokens} is less than one token for each of {self.slots} slots")
+        return self
+
+    @property
+    def model_name(self) -> str:
+        return self.model or self.model_path.stem
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UnservableError(ExitCode.BAD_CONFIGURATION, f"bad configuration: {message}; --help lists the flags")
+
+
+def parse(arguments: Sequence[str]) -> Settings:
+    """Settings from flags and environment. Raises UnservableError (64) with a line for each thing that is wrong."""
+    parser = _Parser(
+        prog="modelbackend-server",
+        description="Serves one GGUF model over gRPC. Each flag can also be set as "
+        f"{ENVIRONMENT_PREFIX}<NAME> in the environment.",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    for name, field in Settings.model_fields.items():
+        flag = FLAG_NAMES.get(name, name).replace("_", "-")
+        computed = field.is_required() or field.default_factory or field.default in ("", None)
+        default = "" if computed else f" [{field.default}]"
+        words = ((field.description or "") + default).replace("%", "%%")
+        parser.add_argument(f"--{flag}", dest=name, help=words, metavar="VALUE")
+    try:
+        return Settings(**vars(parser.parse_args(arguments)))
+    except ValidationError as invalid:
+        lines = [_words(error["loc"], error["msg"]) for error in invalid.errors()]
+        raise UnservableError(ExitCode.BAD_CONFIGURATION, "bad configuration: " + "; ".join(lines)) from None
+
+
+def _words(location: tuple[int | str, ...], message: str) -> str:
+    if not location:
+        return message
+    name = str(location[0])
+    flag = FLAG_NAMES.get(name, name).replace("_", "-")
+    return f"--{flag} ({ENVIRONMENT_PREFIX}{name.upper()}): {message}"
