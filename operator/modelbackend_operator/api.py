@@ -42,6 +42,7 @@ MANAGED_BY = "modelbackend-operator"
 
 ANNOTATION_STOP = f"{GROUP}/stop"  # on a pod: its stop record, as JSON
 ANNOTATION_TEMPLATE_HASH = f"{GROUP}/template-hash"  # on a pod: what it was made from
+ANNOTATION_HOLDER = f"{GROUP}/holder"  # on a Lease: whose shutdown it is held for, as JSON
 ANNOTATION_FORCE = f"{GROUP}/force"  # order on a ModelBackend: "<pod uid> <reason>" or "all"
 ANNOTATION_EXTEND = f"{GROUP}/extend"  # order on a ModelBackend: "<pod uid> <seconds>"
 ANNOTATION_ATTEST = f"{GROUP}/attest"  # order on a ModelBackend or PortClaim: "<pod uid>"

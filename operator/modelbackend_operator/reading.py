@@ -1,0 +1,64 @@
+"""Reading raw API objects without trusting their shape: what is absent or of another type reads as empty."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from modelbackend_operator.api import FINALIZER
+from modelbackend_operator.model import Ref
+from modelbackend_operator.timestamps import parse_time
+
+Raw = Mapping[str, Any]
+Word = TypeVar("Word", bound=StrEnum)
+
+_LONG_AGO = datetime.fromtimestamp(0, UTC)
+
+
+def mapping(value: object) -> Raw:
+    return value if isinstance(value, Mapping) else {}
+
+
+def entries(value: object) -> list[Raw]:
+    """The objects of a list."""
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
+
+
+def json_object(text: object) -> Raw:
+    """An annotation's content; nothing when it is no JSON object."""
+    try:
+        return mapping(json.loads(text)) if isinstance(text, str) else {}
+    except (ValueError, RecursionError):
+        return {}
+
+
+def word(vocabulary: type[Word], value: object) -> Word | None:
+    """The member of that name, or None for a name that this version does not know."""
+    return next((member for member in vocabulary if member == value), None)
+
+
+def ref(raw: Raw) -> Ref:
+    metadata = raw["metadata"]
+    return Ref(metadata["name"], metadata["uid"], metadata["resourceVersion"], metadata.get("namespace", ""))
+
+
+def labels(raw: Raw) -> Raw:
+    return mapping(raw["metadata"].get("labels"))
+
+
+def annotations(raw: Raw) -> Raw:
+    return mapping(raw["metadata"].get("annotations"))
+
+
+def has_finalizer(raw: Raw) -> bool:
+    """Ours."""
+    return FINALIZER in (raw["metadata"].get("finalizers") or ())
+
+
+def terminating(raw: Raw) -> bool:
+    return raw["metadata"].get("deletionTimestamp") is not None
+
+
+def created_at(raw: Raw) -> datetime:
+    return parse_time(raw["metadata"].get("creationTimestamp")) or _LONG_AGO
