@@ -18,6 +18,7 @@ from modelbackend_operator.actions import (
     Decision,
     Denied,
     Done,
+    DrainServer,
     Exists,
     Gone,
     Outcome,
@@ -31,6 +32,7 @@ from modelbackend_operator.events import events_of
 from modelbackend_operator.model import Observation
 from modelbackend_operator.queue import Result, Retry, Settled, Unfinished
 from modelbackend_operator.reasons import Reason
+from modelbackend_operator.stopping import POLL_SECONDS
 
 STEPS_PER_PASS = 25
 """More than the longest way from nothing to a running instance."""
@@ -74,6 +76,8 @@ class Controller:
                     case _:
                         assert_never(decision)
                 match outcome:
+                    case Applied() if isinstance(action, DrainServer):
+                        return Settled(POLL_SECONDS)  # a server that ignores it is polled, not called in a loop
                     case Applied():
                         continue
                     case Conflict() | Gone() | Exists():

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import grpc
+
 from modelbackend.v1 import control_pb2, control_pb2_grpc
 from modelbackend.v1.model_info_pb2 import ModelInfo
-
 from modelbackend_operator.actions import Applied, Outcome, Unknown
 from modelbackend_operator.model import Pod, ServerReport, ServerState
 
@@ -120,7 +120,7 @@ def report_from(status: control_pb2.Status) -> ServerReport | None:
 
 def _facts(model: ModelInfo) -> dict[str, str | int]:
     """By the names of ModelBackend's status.model; what the server leaves empty it does not know."""
-    facts = {
+    facts: dict[str, str | int] = {
         "sha256": model.sha256,
         "sizeBytes": model.size_bytes,
         "architecture": model.architecture,

@@ -112,7 +112,7 @@ def _terms(kind: Kind, raw: Raw) -> Iterator[Term]:
 
 def model_of(backend: Raw) -> str:
     """The name of a ModelBackend's model: its own name unless the spec gives another."""
-    return backend.get("spec", {}).get("model", {}).get("name") or backend["metadata"]["name"]
+    return str(backend.get("spec", {}).get("model", {}).get("name") or backend["metadata"]["name"])
 
 
 def owner_uid(raw: Raw) -> str:

@@ -23,6 +23,10 @@ PAGE_SIZE = 500
 Query = Sequence[tuple[str, str]]
 
 
+class NoCredentialsError(Exception):
+    """There is no usable configuration to reach an API server; says which was tried."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`code` 0 means that none came; `body["message"]` then says why."""
@@ -108,15 +112,19 @@ class KubernetesApi:
     ) -> "KubernetesApi":
         """By this kubeconfig; by the pod's service account when None."""
         configuration = kubernetes_client.Configuration()
-        if kubeconfig is None:
-            kubernetes_config.load_incluster_config(client_configuration=configuration)
-        else:
-            await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+        try:
+            if kubeconfig is None:
+                kubernetes_config.load_incluster_config(client_configuration=configuration)
+            else:
+                await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+        except (kubernetes_config.ConfigException, OSError) as error:
+            where = f"kubeconfig {kubeconfig}" if kubeconfig else "the pod's service account (no --kubeconfig given)"
+            raise NoCredentialsError(f"no way to the API server by {where}: {error}") from error
         client = kubernetes_client.ApiClient(configuration)
         client.user_agent = "modelbackend-operator"
         return cls(client, timeout_seconds=timeout_seconds, observe=observe)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         await self._client.close()
 
     # -- reading ------------------------------------------------------------------------------------------------------

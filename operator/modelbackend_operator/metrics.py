@@ -78,7 +78,7 @@ class Metrics:
         """What is measured only when somebody looks."""
         gauges = {
             "queue_depth": ("Backends that wait for a worker.", queue_depth),
-            "queue_oldest_seconds": ("Waiting time of the backend that waits longest for a worker.", queue_oldest_seconds),
+            "queue_oldest_seconds": ("Longest present wait of a backend for a worker.", queue_oldest_seconds),
             "resync_age_seconds": ("Since the last complete reading of the cluster.", resync_age_seconds),
             "loop_lag_seconds": ("By how much the event loop was last late.", loop_lag_seconds),
         }
@@ -87,7 +87,7 @@ class Metrics:
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
 
-    # -- what is heard --------------------------------------------------------------------------------------------------
+    # -- what is heard ------------------------------------------------------------------------------------------------
 
     def reconciled(self, result: str, seconds: float) -> None:
         self._reconciles.labels(result).observe(seconds)
@@ -105,10 +105,9 @@ class Metrics:
             case SetServing(pod=pod, serving=True):
                 self._starts.observe(_seconds_since(pod.created_at))
             case CoolClaim(claim=claim):
-                pod = next((pod for pod in observation.pods if pod.ref.uid == claim.pod_uid), None)
-                began = (pod.stop.since if pod.stop is not None else pod.deleted_at) if pod is not None else None
-                if began is not None:
-                    self._ends.observe(_seconds_since(began))
+                for ended in (pod for pod in observation.pods if pod.ref.uid == claim.pod_uid):
+                    began = ended.stop.since if ended.stop is not None else ended.deleted_at
+                    self._ends.observe(_seconds_since(began or claim.since))
             case WithholdClaim(reason=reason):
                 self._withheld.labels(str(reason)).inc()
             case RemoveFinalizer(backend=backend) if backend.deleting_since is not None:

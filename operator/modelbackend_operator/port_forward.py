@@ -11,12 +11,26 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
 
+from modelbackend_operator.drain_client import CONTROL_PORT
+from modelbackend_operator.kubernetes_api import KubernetesApi
+from modelbackend_operator.model import Pod
+
 WebSocket = aiohttp.ClientWebSocketResponse
 Connect = Callable[[], Awaitable[WebSocket]]
 
 PROTOCOL = "v4.channel.k8s.io"
 DATA, ERROR = 0, 1
 CHUNK_BYTES = 32 * 1024
+
+
+def pod_forwarded_by(api: KubernetesApi) -> Callable[[Pod], contextlib.AbstractAsyncContextManager[str]]:
+    """Addresses of pods' control ports, as the API server forwards them."""
+
+    def address(pod: Pod) -> contextlib.AbstractAsyncContextManager[str]:
+        path = f"/api/v1/namespaces/{pod.ref.namespace}/pods/{pod.ref.name}/portforward"
+        return forwarded(lambda: api.websocket(path, query=[("ports", str(CONTROL_PORT))], protocol=PROTOCOL))
+
+    return address
 
 
 @contextlib.asynccontextmanager

@@ -45,7 +45,7 @@ class Backoff:
     most_seconds: float
 
     def seconds(self, failures: int, random: Random) -> float:
-        full = min(self.most_seconds, self.first_seconds * 2 ** min(failures - 1, 30))
+        full = min(self.most_seconds, self.first_seconds * 2.0 ** min(failures - 1, 30))
         return full * random.uniform(0.5, 1.0)
 
 
@@ -164,11 +164,10 @@ class KeyedQueue:
         if self._stopping:
             return
         match result:
-            case Settled(again_after_seconds=None):
-                self._failures.pop(key, None)
             case Settled(again_after_seconds=seconds):
                 self._failures.pop(key, None)
-                self.add_after(key, seconds)
+                if seconds is not None:
+                    self.add_after(key, seconds)
             case Unfinished():
                 self._failures.pop(key, None)
                 self.add(key)

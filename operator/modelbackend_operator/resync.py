@@ -1,13 +1,16 @@
 """The periodic complete reading of the cluster: what repairs whatever a watch has missed. Its age is liveness."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from random import Random
+from typing import TypeVar
 
 from modelbackend_operator.cluster import ClusterUnavailable
 from modelbackend_operator.queue import Backoff
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -26,7 +29,6 @@ class Resync:
         self._enqueue = enqueue
         self._period_seconds = period_seconds
         self._backoff = backoff
-        self._random = Random()
         self._done_at = asyncio.get_running_loop().time()
         self.complete = False
         """Whether the cluster was read completely at least once."""
@@ -45,23 +47,23 @@ class Resync:
 
     async def first(self) -> None:
         """Until the first reading has succeeded: no decision is made before."""
-        await self._persist()
+        await persist(self.once, self._backoff)
 
     async def run(self) -> None:
         """For ever, after the first."""
         while True:
             await asyncio.sleep(self._period_seconds)
-            await self._persist()
+            await persist(self.once, self._backoff)
 
-    async def _persist(self) -> None:
-        failures = 0
-        while True:
-            try:
-                await self.once()
-            except ClusterUnavailable as error:
-                failures += 1
-                delay = self._backoff.seconds(failures, self._random)
-                log.warning("the cluster cannot be read; again in %.1f s: %s", delay, error)
-                await asyncio.sleep(delay)
-            else:
-                return
+
+async def persist(read: Callable[[], Awaitable[T]], backoff: Backoff) -> T:
+    """The answer of `read`, which is repeated as long as the API server cannot be read."""
+    random = Random()
+    for failures in itertools.count(1):
+        try:
+            return await read()
+        except ClusterUnavailable as error:
+            delay_seconds = backoff.seconds(failures, random)
+            log.warning("the cluster cannot be read; again in %.1f s: %s", delay_seconds, error)
+            await asyncio.sleep(delay_seconds)
+    raise AssertionError("unreachable")

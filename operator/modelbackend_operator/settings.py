@@ -74,7 +74,8 @@ class Settings(BaseSettings):
     stop_seconds: Annotated[float, Field(gt=0)] = 3
     """For reconciles that run when the operator is told to stop."""
 
-    control_path: ControlPath = ControlPath.POD_ADDRESS
+    control_path: ControlPath | None = None
+    """None: PodAddress by a service account, PortForward by a kubeconfig."""
     control_timeout_seconds: Annotated[float, Field(gt=0)] = 2
     """For one call of a server's control port."""
 

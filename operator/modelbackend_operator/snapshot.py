@@ -20,7 +20,7 @@ from modelbackend_operator.settings import Settings
 def observation_of(
     cache: Cache, backend_uid: str, settings: Settings, *, ports_outside: Mapping[int, str], live: bool = False
 ) -> Observation:
-    """`ports_outside`: ports that something else than a claim is known to hold, and what. Servers are not asked here."""
+    """`ports_outside`: ports that something other than a claim holds, and what. Servers are not asked here."""
     found = cache.find(Kind.BACKEND, by_backend(backend_uid))
     backend = backend_from(found[0], allow_host_path=settings.allow_host_path) if found else None
     claims = tuple(claim_from(raw) for raw in cache.find(Kind.CLAIM, by_backend(backend_uid)))

@@ -53,7 +53,8 @@ def arguments_of(action: Action) -> dict[str, Any]:
 
 
 def _named(ref: Ref) -> str:
-    return f"{ref.namespace}/{ref.name}@{ref.resource_version}" if ref.namespace else f"{ref.name}@{ref.resource_version}"
+    name = f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name
+    return f"{name}@{ref.resource_version}"
 
 
 def _plain(value: object) -> object:

@@ -1,0 +1,108 @@
+"""The event pump: every change of a kind we read goes into the cache, and the keys it concerns into the queue.
+
+The only importer of kopf, and of kopf only the low-level event handlers: those write nothing to any object, so no
+annotation, finalizer or stored progress of a framework stands between an object and what the operator decides.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import kopf
+
+from modelbackend_operator.api import FINALIZER, GROUP
+from modelbackend_operator.kinds import Kind, Raw
+from modelbackend_operator.kubernetes_api import Credentials
+from modelbackend_operator.settings import Settings
+
+Hear = Callable[[Kind, Raw, bool], None]
+"""Kind, object, and whether it was deleted."""
+
+SERVER_SIDE_WATCH_SECONDS = 300
+CONNECT_SECONDS = 10
+SILENT_WATCH_SECONDS = 70
+"""Longer than the API server's bookmarks are apart: a watch that is silent for so long is dead, and begins anew."""
+PAGE_SIZE = 500
+KILL_SELF_SECONDS = 30
+
+
+async def pump_events(
+    hear: Hear,
+    credentials: Callable[[], Awaitable[Credentials]],
+    settings: Settings,
+    *,
+    stop: asyncio.Event,
+    started: asyncio.Event,
+) -> None:
+    """Until `stop` is set. Returns early, or raises, when a watch breaks for good: then the process must start anew.
+
+    Sets handlers for SIGTERM and SIGINT before it sets `started`, and cancels tasks that were created after its start.
+    """
+    await kopf.operator(
+        registry=_registry(hear, credentials),
+        settings=_kopf_settings(settings),
+        clusterwide=True,
+        standalone=True,
+        stop_flag=stop,
+        ready_flag=started,
+    )
+
+
+def _registry(hear: Hear, credentials: Callable[[], Awaitable[Credentials]]) -> kopf.OperatorRegistry:
+    registry = kopf.OperatorRegistry()
+
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        return _connection(await credentials())
+
+    kopf.on.login(id="login", registry=registry)(login)
+    for kind in Kind:
+        kopf.on.event(*_resource(kind), id=kind.plural, registry=registry)(_handler(kind, hear))
+    return registry
+
+
+def _handler(kind: Kind, hear: Hear) -> Callable[..., Awaitable[None]]:
+    async def on_event(event: kopf.RawEvent, **_: Any) -> None:
+        hear(kind, event["object"], event["type"] == "DELETED")
+
+    return on_event
+
+
+def _resource(kind: Kind) -> tuple[str, str, str]:
+    """Group (empty for the core), version, plural."""
+    group, _, version = kind.api.removeprefix("/apis/").removeprefix("/api/").rpartition("/")
+    return group, version, kind.plural
+
+
+def _connection(credentials: Credentials) -> kopf.ConnectionInfo:
+    scheme, _, token = (credentials.authorization or "").partition(" ")
+    return kopf.ConnectionInfo(
+        server=credentials.server,
+        ca_path=credentials.ca_path,
+        insecure=not credentials.verify_tls,
+        certificate_path=credentials.certificate_path,
+        private_key_path=credentials.private_key_path,
+        scheme=scheme or None,
+        token=token or None,
+    )
+
+
+def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
+    kopf_settings = kopf.OperatorSettings()
+    kopf_settings.process.ultimate_exiting_timeout = KILL_SELF_SECONDS
+    kopf_settings.posting.enabled = False
+    kopf_settings.peering.standalone = True
+    kopf_settings.scanning.disabled = True
+    kopf_settings.networking.request_timeout = settings.request_timeout_seconds
+    kopf_settings.networking.connect_timeout = CONNECT_SECONDS
+    kopf_settings.watching.server_timeout = SERVER_SIDE_WATCH_SECONDS
+    kopf_settings.watching.connect_timeout = CONNECT_SECONDS
+    kopf_settings.watching.inactivity_timeout = SILENT_WATCH_SECONDS
+    kopf_settings.watching.chunk_size = PAGE_SIZE
+    for kind in Kind:
+        if kind.selector:
+            kopf_settings.watching.label_selectors[_resource(kind)] = kind.selector
+    # Nothing below is used by event handlers; should that change, it must not meet another kopf operator's names.
+    kopf_settings.persistence.finalizer = FINALIZER
+    kopf_settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP, v1=False)
+    kopf_settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP, v1=False)
+    return kopf_settings

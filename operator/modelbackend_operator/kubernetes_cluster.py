@@ -1,0 +1,180 @@
+"""The `Cluster` protocol against a real API server: the cache for looking, HTTP for writing and for looking twice."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import assert_never
+
+from modelbackend_operator.actions import (
+    Action,
+    Applied,
+    Conflict,
+    CreatePod,
+    CreateService,
+    Denied,
+    DrainServer,
+    Exists,
+    Gone,
+    Outcome,
+    Unknown,
+)
+from modelbackend_operator.api import API_VERSION, MANAGED_BY, MODELBACKEND_KIND
+from modelbackend_operator.cache import NOBODY, Cache, Keys
+from modelbackend_operator.cluster import ClusterUnavailable
+from modelbackend_operator.decide import servers_to_ask
+from modelbackend_operator.drain_client import DrainClient, control_token
+from modelbackend_operator.events import Event
+from modelbackend_operator.kinds import Kind, Raw, owner_uid
+from modelbackend_operator.kubernetes_api import KubernetesApi, outcome_of
+from modelbackend_operator.live_read import read_live, refresh
+from modelbackend_operator.manifests import control_secret
+from modelbackend_operator.model import Backend, Observation, Pod
+from modelbackend_operator.patches import Verb, Write, write_of
+from modelbackend_operator.settings import Settings
+from modelbackend_operator.snapshot import observation_of
+
+PORT_OUTSIDE_SECONDS = 60
+"""How long a port is believed to be held by something outside this operator, after the API server said so."""
+PORT_ALLOCATED = "provided port is already allocated"
+"""The API server's words for a nodePort of another Service. It has no machine-readable reason for this."""
+
+log = logging.getLogger(__name__)
+
+
+class KubernetesCluster:
+    """See `Cluster`. `operator_key` is what the control tokens of all backends are derived from."""
+
+    def __init__(self, api: KubernetesApi, servers: DrainClient, settings: Settings, *, operator_key: bytes) -> None:
+        self._api = api
+        self._servers = servers
+        self._settings = settings
+        self._operator_key = operator_key
+        self._cache = Cache()
+        self._ports_outside: dict[int, float] = {}
+
+    # -- feeding the cache --------------------------------------------------------------------------------------------
+
+    def hear(self, kind: Kind, raw: Raw, deleted: bool) -> Keys:
+        """What a watch says; answers with the keys that it concerns."""
+        if kind is Kind.LEASE and raw["metadata"]["namespace"] != self._settings.namespace:
+            return NOBODY  # anybody may make one that looks like ours elsewhere
+        return self._cache.remove(kind, raw) if deleted else self._cache.put(kind, raw)
+
+    async def read_all(self) -> Keys:
+        """Every kind, completely; answers with every key there is. Raises ClusterUnavailable."""
+        namespaces = {Kind.LEASE: self._settings.namespace}
+        listings = {kind: await self._api.list(kind, namespaces.get(kind, "")) for kind in Kind}
+        changed = [self._cache.resync(kind, found.items, found.version) for kind, found in listings.items()]
+        self._cache.age()
+        return self._cache.keys().union(*changed)
+
+    def claim_phases(self) -> Mapping[str, int]:
+        """How many claims there are, by phase."""
+        return Counter(raw.get("status", {}).get("phase", "Reserved") for raw in self._cache.all(Kind.CLAIM))
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    async def snapshot(self, backend_uid: str, *, live: bool = False) -> Observation:
+        if live:
+            await read_live(self._api, self._cache, backend_uid, self._settings.namespace)
+        observation = observation_of(self._cache, backend_uid, self._settings, ports_outside=self._outside(), live=live)
+        asked = {pod.ref.uid: await self._servers.status(backend_uid, pod) for pod in servers_to_ask(observation)}
+        return replace(observation, servers={uid: report for uid, report in asked.items() if report is not None})
+
+    def _outside(self) -> dict[int, str]:
+        now = time.monotonic()
+        self._ports_outside = {port: until for port, until in self._ports_outside.items() if until > now}
+        return dict.fromkeys(self._ports_outside, "a Service outside this operator")
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    async def apply(self, action: Action) -> Outcome:
+        if isinstance(action, DrainServer):
+            return await self._drain(action)
+        if isinstance(action, CreatePod):
+            secret = await self._make_token(action.backend)
+            if not isinstance(secret, Applied | Exists):
+                return secret
+        outcome = await self._write(write_of(action, self._settings, datetime.now(UTC)))
+        if isinstance(action, CreateService) and action.node_port is not None and _names_a_taken_port(outcome):
+            self._ports_outside[action.node_port] = time.monotonic() + PORT_OUTSIDE_SECONDS
+        return outcome
+
+    async def _write(self, write: Write) -> Outcome:
+        """One call, and the cache brought up to what it came to: the next look must see it."""
+        verb = write.verb
+        answer = await self._api.call(
+            verb.method, write.path, query=write.query, body=write.body, content_type=verb.content_type
+        )
+        outcome = outcome_of(answer)
+        match outcome:
+            case Applied() if verb is not Verb.DELETE:
+                self._cache.put(write.kind, answer.body)
+            case Applied() | Conflict() | Exists():
+                await self._look_again(write)
+            case Gone() if verb is not Verb.CREATE:
+                await self._look_again(write)
+            case Gone() | Denied() | Unknown():
+                pass
+            case _:
+                assert_never(outcome)
+        return outcome
+
+    async def _look_again(self, write: Write) -> None:
+        """What a DELETE left (a finalizer, a grace period), and who is in the way of anything else."""
+        try:
+            await refresh(self._api, self._cache, write.kind, write.namespace, write.name)
+        except ClusterUnavailable as error:
+            log.warning("the result of a write will be seen later: %s", error)
+
+    async def _make_token(self, backend: Backend) -> Outcome:
+        """Never read back: where it exists, it is what is derived, or its servers refuse us and we say so."""
+        token = control_token(self._operator_key, backend.ref.uid)
+        path = f"/api/v1/namespaces/{backend.ref.namespace}/secrets"
+        return outcome_of(await self._api.call("POST", path, body=control_secret(backend, token)))
+
+    async def _drain(self, action: DrainServer) -> Outcome:
+        backend_uid = self._owner(action.pod)
+        return await self._servers.drain(backend_uid, action.pod, action.deadline)
+
+    def _owner(self, pod: Pod) -> str:
+        raw = self._cache.get(Kind.POD, pod.ref.namespace, pod.ref.name)
+        return owner_uid(raw) if raw is not None else ""
+
+    async def post_event(self, event: Event) -> None:
+        path = f"/api/v1/namespaces/{event.namespace}/events"
+        answer = await self._api.call("POST", path, body=_event_body(event, datetime.now(UTC)))
+        if not answer.ok:
+            log.info("Event %s of %s/%s is lost: %s", event.reason, event.namespace, event.name, answer.message)
+
+
+def _names_a_taken_port(outcome: Outcome) -> bool:
+    return isinstance(outcome, Denied) and PORT_ALLOCATED in outcome.message
+
+
+def _event_body(event: Event, now: datetime) -> dict[str, object]:
+    moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{event.name[:200]}.{time.time_ns():x}", "namespace": event.namespace},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": MODELBACKEND_KIND,
+            "namespace": event.namespace,
+            "name": event.name,
+            "uid": event.uid,
+        },
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message[:1024],
+        "source": {"component": MANAGED_BY},
+        "reportingComponent": MANAGED_BY,
+        "reportingInstance": "",
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+        "count": 1,
+    }

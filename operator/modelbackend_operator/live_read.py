@@ -1,0 +1,86 @@
+"""The second look: everything of one backend, read from the API server just now and put into the cache.
+
+Reads are of the quorum (no resourceVersion is asked for). Objects are looked for by label and also by every name under
+which they are known, because a label can be edited away. Any read that fails ends the look with `ClusterUnavailable`:
+nothing is concluded from half of it.
+"""
+
+from modelbackend_operator.api import LABEL_BACKEND_UID
+from modelbackend_operator.cache import Cache
+from modelbackend_operator.kinds import Kind, Raw, by_backend
+from modelbackend_operator.kubernetes_api import KubernetesApi
+from modelbackend_operator.snapshot import namespace_of
+
+
+async def read_live(api: KubernetesApi, cache: Cache, backend_uid: str, operator_namespace: str) -> None:
+    """Afterwards the cache is at least as new as this call, for all that an observation of the backend is made of."""
+    claims = await api.list(Kind.CLAIM)
+    cache.replace(Kind.CLAIM, claims.items, claims.version)
+    leases = await api.list(Kind.LEASE, operator_namespace)
+    cache.replace(Kind.LEASE, leases.items, leases.version, lambda raw: _in(raw, operator_namespace))
+    namespace = namespace_of(cache, backend_uid)
+    if not namespace:
+        return
+    await refresh(api, cache, Kind.NAMESPACE, "", namespace)
+    name = _name_of(cache, backend_uid)
+    if name:
+        await refresh(api, cache, Kind.BACKEND, namespace, name)
+    for kind in (Kind.POD, Kind.SERVICE):
+        await _read_children(api, cache, kind, namespace, backend_uid)
+    for node in sorted(_nodes_of(cache, backend_uid)):
+        await refresh(api, cache, Kind.NODE, "", node)
+
+
+async def refresh(api: KubernetesApi, cache: Cache, kind: Kind, namespace: str, name: str) -> frozenset[str]:
+    """One object, or the knowledge that there is none; answers with the keys that this concerns."""
+    raw = await api.get(kind, namespace, name)
+    return cache.put(kind, raw) if raw is not None else cache.forget(kind, namespace, name)
+
+
+async def _read_children(api: KubernetesApi, cache: Cache, kind: Kind, namespace: str, backend_uid: str) -> None:
+    listing = await api.list(kind, namespace, selector=f"{LABEL_BACKEND_UID}={backend_uid}")
+    listed = {raw["metadata"]["name"] for raw in listing.items}
+    for name in sorted(_known_names(cache, kind, namespace, backend_uid) - listed):
+        await refresh(api, cache, kind, namespace, name)
+    for raw in listing.items:
+        cache.put(kind, raw)
+
+
+def _known_names(cache: Cache, kind: Kind, namespace: str, backend_uid: str) -> set[str]:
+    """In the cache, in the ledger, and in the backend's status."""
+    term = by_backend(backend_uid)
+    known = {raw["metadata"]["name"] for raw in cache.find(kind, term) if _in(raw, namespace)}
+    if kind is Kind.POD:
+        known |= {_pod_name(raw.get("status", {})) for raw in cache.find(Kind.CLAIM, term)}
+        for backend in cache.find(Kind.BACKEND, term):
+            known |= {_pod_name(entry) for entry in backend.get("status", {}).get("instances") or ()}
+    return known - {""}
+
+
+def _name_of(cache: Cache, backend_uid: str) -> str:
+    term = by_backend(backend_uid)
+    for raw in cache.find(Kind.BACKEND, term):
+        return str(raw["metadata"]["name"])
+    for raw in cache.find(Kind.CLAIM, term):
+        return str(raw["spec"]["backend"]["name"])
+    for kind in (Kind.POD, Kind.SERVICE):
+        for raw in cache.find(kind, term):
+            for owner in raw["metadata"].get("ownerReferences") or ():
+                if owner["uid"] == backend_uid:
+                    return str(owner["name"])
+    return ""
+
+
+def _nodes_of(cache: Cache, backend_uid: str) -> set[str]:
+    term = by_backend(backend_uid)
+    scheduled = {raw["spec"].get("nodeName", "") for raw in cache.find(Kind.POD, term)}
+    recorded = {(raw.get("status", {}).get("node") or {}).get("name", "") for raw in cache.find(Kind.CLAIM, term)}
+    return (scheduled | recorded) - {""}
+
+
+def _pod_name(entry: Raw) -> str:
+    return str((entry.get("pod") or {}).get("name", ""))
+
+
+def _in(raw: Raw, namespace: str) -> bool:
+    return bool(raw["metadata"]["namespace"] == namespace)

@@ -1,0 +1,162 @@
+"""The operator as a process: its parts, put together, run, and stopped in order."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from modelbackend_operator.control_key import control_key
+from modelbackend_operator.controller import Controller
+from modelbackend_operator.drain_client import Address, DrainClient, pod_address
+from modelbackend_operator.handlers import pump_events
+from modelbackend_operator.health import Health, serving
+from modelbackend_operator.kinds import Kind, Raw
+from modelbackend_operator.kubernetes_api import KubernetesApi
+from modelbackend_operator.kubernetes_cluster import KubernetesCluster
+from modelbackend_operator.metrics import Metrics
+from modelbackend_operator.port_forward import pod_forwarded_by
+from modelbackend_operator.queue import Backoff, KeyedQueue, Result
+from modelbackend_operator.resync import Resync, persist
+from modelbackend_operator.settings import ControlPath, Settings
+from modelbackend_operator.trace import Trace
+
+PUMP_STOP_SECONDS = 5
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What runs: events into the cache, keys into the queue, the clock into the resync."""
+
+    api: KubernetesApi
+    cluster: KubernetesCluster
+    queue: KeyedQueue
+    resync: Resync
+    health: Health
+
+    def hear(self, kind: Kind, raw: Raw, deleted: bool) -> None:
+        self.queue.add(*self.cluster.hear(kind, raw, deleted))
+
+
+async def run(settings: Settings, kubeconfig: str | None) -> int:
+    """Until SIGTERM or SIGINT (0), or until a part ends by itself (1), after which the pod is to be started anew."""
+    stopping = asyncio.Event()
+    _stop_on_signals(stopping)
+    metrics = Metrics()
+    api = await KubernetesApi.connect(
+        kubeconfig, timeout_seconds=settings.request_timeout_seconds, observe=metrics.called
+    )
+    async with contextlib.aclosing(api), contextlib.AsyncExitStack() as http:
+        parts = await _unless(stopping, _assemble(api, settings, metrics, outside=kubeconfig is not None))
+        if parts is None:
+            return 0
+        port = await http.enter_async_context(serving(parts.health, metrics, settings.http_host, settings.http_port))
+        log.info("reading the cluster; /healthz, /readyz and /metrics are on port %d", port)
+        await _unless(stopping, parts.resync.first())
+        if stopping.is_set():
+            return 0
+        return await _operate(parts, settings, stopping, http)
+
+
+async def _assemble(api: KubernetesApi, settings: Settings, metrics: Metrics, *, outside: bool) -> Parts:
+    backoff = Backoff(settings.backoff_seconds, settings.max_backoff_seconds)
+    key = await persist(partial(control_key, api, settings.namespace), backoff)
+    servers = DrainClient(
+        key, timeout_seconds=settings.control_timeout_seconds, address=_address(settings, api, outside)
+    )
+    cluster = KubernetesCluster(api, servers, settings, operator_key=key)
+    controller = Controller(cluster, watchers=(Trace(), metrics))
+    queue = KeyedQueue(partial(_timed, controller, metrics), workers=settings.workers, backoff=backoff)
+    resync = Resync(
+        cluster.read_all, lambda keys: queue.add(*keys), period_seconds=settings.resync_seconds, backoff=backoff
+    )
+    health = Health(resync, resync_seconds=settings.resync_seconds)
+    metrics.watch(
+        queue_depth=lambda: queue.depth,
+        queue_oldest_seconds=lambda: queue.oldest_seconds,
+        resync_age_seconds=lambda: resync.age_seconds,
+        loop_lag_seconds=lambda: health.loop_lag_seconds,
+        claims=cluster.claim_phases,
+    )
+    return Parts(api, cluster, queue, resync, health)
+
+
+def _address(settings: Settings, api: KubernetesApi, outside: bool) -> Address:
+    default = ControlPath.PORT_FORWARD if outside else ControlPath.POD_ADDRESS
+    if (settings.control_path or default) is ControlPath.PORT_FORWARD:
+        return pod_forwarded_by(api)
+    return pod_address
+
+
+async def _timed(controller: Controller, metrics: Metrics, key: str) -> Result:
+    started, ended = time.monotonic(), "bug"
+    try:
+        result = await controller.reconcile(key)
+        ended = type(result).__name__
+        return result
+    finally:
+        metrics.reconciled(ended, time.monotonic() - started)
+
+
+# -- running and stopping ---------------------------------------------------------------------------------------------
+
+
+async def _operate(parts: Parts, settings: Settings, stopping: asyncio.Event, http: contextlib.AsyncExitStack) -> int:
+    stop_pump, pump_started = asyncio.Event(), asyncio.Event()
+    work = {
+        asyncio.create_task(parts.queue.run(), name="queue"),
+        asyncio.create_task(parts.resync.run(), name="resync"),
+        asyncio.create_task(parts.health.measure_lag(), name="loop lag"),
+    }
+    await asyncio.sleep(0)  # now the workers exist: the pump, when it ends, cancels tasks that are younger than itself
+    pump = asyncio.create_task(
+        pump_events(parts.hear, parts.api.credentials, settings, stop=stop_pump, started=pump_started), name="watches"
+    )
+    await _first({pump}, pump_started)
+    _stop_on_signals(stopping)  # again: the pump has put its own handlers in their place
+    await _first({pump, *work}, stopping)
+    broken = [task for task in (pump, *work) if task.done()]
+    for task in broken:
+        log.error("ended by itself: %s", task.get_name(), exc_info=task.exception())
+
+    parts.queue.stop()
+    await asyncio.wait(work, timeout=settings.stop_seconds, return_when=asyncio.FIRST_COMPLETED)
+    await http.aclose()
+    stop_pump.set()
+    await asyncio.wait({pump}, timeout=PUMP_STOP_SECONDS)
+    for task in (pump, *work):
+        task.cancel()
+    await asyncio.gather(pump, *work, return_exceptions=True)
+    log.info("stopped")
+    return 1 if broken else 0
+
+
+def _stop_on_signals(stopping: asyncio.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+
+
+async def _first(tasks: set[asyncio.Task[None]], event: asyncio.Event) -> None:
+    """Until one of the tasks has ended or the event is set."""
+    waiting = asyncio.create_task(event.wait())
+    await asyncio.wait({*tasks, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+
+
+async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of the work, or None when it was cancelled because the process is told to stop."""
+    task = asyncio.create_task(work)
+    waiting = asyncio.create_task(stopping.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if task.done():
+        return task.result()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return None
