@@ -186,9 +186,7 @@ class Engine:
                 self._events.append((generation, Started()))
 
     def _step(self, vocabulary: Vocabulary, context: Context) -> None:
-        pending = [
-            Pending(slot, running.evaluated, len(running.tokens)) for slot, running in self._running.items()
-        ]
+        pending = [Pending(slot, running.evaluated, len(running.tokens)) for slot, running in self._running.items()]
         batch = plan(pending, self.settings.batch_tokens)
         try:
             rows = context.decode(batch, {slot: running.tokens for slot, running in self._running.items()})

@@ -119,9 +119,7 @@ class InferenceService(inference_pb2_grpc.InferenceServicer):
             await abort(context, self._admission.not_loaded())
         return self._admission.reader
 
-    async def _generate(
-        self, request: inference_pb2.GenerateRequest, context: Context, delivery: Delivery
-    ) -> None:
+    async def _generate(self, request: inference_pb2.GenerateRequest, context: Context, delivery: Delivery) -> None:
         limit_seconds = self._admission.settings.request_timeout_seconds
         callers_seconds = context.time_remaining()
         seconds = limit_seconds if callers_seconds is None else min(callers_seconds, limit_seconds)
@@ -134,9 +132,7 @@ class InferenceService(inference_pb2_grpc.InferenceServicer):
         if refusal is not None:
             await abort(context, refusal)
 
-    async def _accept(
-        self, request: inference_pb2.GenerateRequest, deadline: float
-    ) -> Generation | Refusal:
+    async def _accept(self, request: inference_pb2.GenerateRequest, deadline: float) -> Generation | Refusal:
         # Asked before the work of reading, so that a flood is refused cheaply; `accept` asks again after it.
         reader = self._admission.ready()
         if isinstance(reader, Refusal):

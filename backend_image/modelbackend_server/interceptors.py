@@ -66,9 +66,7 @@ class IdentityCheck(grpc.aio.ServerInterceptor):
                 f"for {uid}: look the address up again",
             )
         if model is not None and model != self._identity.model:
-            return Refusal(
-                Reason.MODEL_MISMATCH, f"this server has the model {self._identity.model!r}, not {model!r}"
-            )
+            return Refusal(Reason.MODEL_MISMATCH, f"this server has the model {self._identity.model!r}, not {model!r}")
         return None
 
 

@@ -270,6 +270,5 @@ def build() -> str:
     for function in (base.ggml_version, base.ggml_commit):
         function.restype = ctypes.c_char_p
     return (
-        f"llama-cpp-python {llama_cpp.__version__}, "
-        f"ggml {base.ggml_version().decode()} ({base.ggml_commit().decode()})"
+        f"llama-cpp-python {llama_cpp.__version__}, ggml {base.ggml_version().decode()} ({base.ggml_commit().decode()})"
     )

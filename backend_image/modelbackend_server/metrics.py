@@ -13,7 +13,7 @@ from prometheus_client import (
 )
 
 # A second series per metric that tells when it was made: nobody asks.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 WAIT_SECONDS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
@@ -56,6 +56,4 @@ class Metrics:
         self.prompt_tokens = Counter(
             "modelbackend_prompt_tokens", "Tokens of the prompts of requests that started.", registry=self.registry
         )
-        self.generated_tokens = Counter(
-            "modelbackend_generated_tokens", "Tokens generated.", registry=self.registry
-        )
+        self.generated_tokens = Counter("modelbackend_generated_tokens", "Tokens generated.", registry=self.registry)

@@ -70,9 +70,7 @@ def penalised(logits: Logits, tokens: npt.NDArray[np.int64], penalty: float) -> 
     return changed
 
 
-def candidates(
-    logits: Logits, parameters: SamplingParameters
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def candidates(logits: Logits, parameters: SamplingParameters) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """The tokens that may be drawn, most likely first, and their probabilities (sum 1). At least one remains."""
     k = parameters.top_k
     kept = np.argpartition(logits, logits.size - k)[-k:] if 0 < k < logits.size else np.arange(logits.size)

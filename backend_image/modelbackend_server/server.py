@@ -27,6 +27,7 @@ from .admission import Admission
 from .control_service import ControlService
 from .engine import DEFAULT_CONTEXT_LENGTH
 from .exits import Exit, ExitCode, UnservableError
+from .generation import Outcome
 from .grpc_service import InferenceService
 from .interceptors import BearerToken, IdentityCheck
 from .lifecycle import State
@@ -93,7 +94,8 @@ class Server:
                 engine.stop()
                 if not await asyncio.to_thread(engine.join, ENGINE_STOP_SECONDS):
                     logger().warning("the engine is in the middle of a long step; ending without it")
-        return self.admission.failure or Exit(ExitCode.DRAINED, "stopped; nothing was in flight any more")
+        cut = self.admission.outcomes[Outcome.CUT]
+        return self.admission.failure or Exit(ExitCode.DRAINED, f"drained and stopped; {cut} requests were cut")
 
     def on_signal(self) -> None:
         """SIGTERM or SIGINT: the first drains, the second ends what is left."""

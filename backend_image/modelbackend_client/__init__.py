@@ -1,0 +1,18 @@
+"""Talks to a ModelBackend's server.
+
+    from modelbackend_client import Client
+
+    with Client("node-1:30007", uid="...") as client:
+        for event in client.stream("The capital of France is", max_tokens=16):
+            ...
+
+`AsyncClient` is the same on asyncio; `ControlClient` asks for status and drains. All raise `CallError`.
+"""
+
+from modelbackend_client.aio import AsyncClient
+from modelbackend_client.client import Client
+from modelbackend_client.control import ControlClient
+from modelbackend_client.errors import CallError
+from modelbackend_client.requests import assistant, system, user
+
+__all__ = ["AsyncClient", "CallError", "Client", "ControlClient", "assistant", "system", "user"]

@@ -1,0 +1,67 @@
+"""What went wrong with a call, with the details that a program can act on."""
+
+from __future__ import annotations
+
+import grpc
+import grpc.aio
+from google.protobuf.any_pb2 import Any
+from google.protobuf.message import DecodeError
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+
+DETAILS_KEY = "grpc-status-details-bin"
+
+
+class CallError(Exception):
+    """`reason` as inference.proto lists them; "" where the error is not the server's own (no connection, say).
+
+    `not_started` promises that the model never saw the request: sending it again is safe. Without it, the model
+    may have worked on it.
+    """
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        message: str,
+        *,
+        reason: str = "",
+        not_started: bool = False,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.reason = reason
+        self.not_started = not_started
+        self.retry_after_seconds = retry_after_seconds
+
+    def __str__(self) -> str:
+        return f"{self.code.name}{f' ({self.reason})' if self.reason else ''}: {self.message}"
+
+
+def from_rpc(error: grpc.RpcError | grpc.aio.AioRpcError) -> CallError:
+    """Reads an error of either gRPC API."""
+    assert isinstance(error, grpc.Call | grpc.aio.AioRpcError)
+    code, message = error.code(), error.details() or ""
+    info, retry = ErrorInfo(), RetryInfo()
+    for detail in _details(error):
+        for wanted in (info, retry):
+            if detail.Is(wanted.DESCRIPTOR):
+                detail.Unpack(wanted)
+    return CallError(
+        code,
+        message,
+        reason=info.reason,
+        not_started=info.metadata.get("not_started") == "true",
+        retry_after_seconds=retry.retry_delay.ToTimedelta().total_seconds() if retry.HasField("retry_delay") else None,
+    )
+
+
+def _details(error: grpc.Call | grpc.aio.AioRpcError) -> list[Any]:
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS_KEY:
+            try:
+                return list(Status.FromString(value).details)
+            except DecodeError:
+                return []
+    return []
