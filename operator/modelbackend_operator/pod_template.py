@@ -153,6 +153,7 @@ def _environment(backend: Backend, spec: ModelBackendSpec) -> list[Raw]:
         "CONTEXT_LENGTH": spec.runtime.context_length,
         "SLOTS": spec.runtime.slots,
         "THREADS": spec.runtime.threads,
+        "BATCH_TOKENS": spec.runtime.batch_size,
         "MAX_PENDING": spec.serving.max_pending,
         "REQUEST_TIMEOUT_SECONDS": spec.serving.request_timeout_seconds,
         "DRAIN_SECONDS": spec.shutdown.drain_seconds,

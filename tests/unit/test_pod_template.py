@@ -1,0 +1,288 @@
+"""The pod that is made of a spec, and the hash that says when a running one must make way for another."""
+
+from typing import Any
+
+import pytest
+
+from modelbackend_operator.model import Backend
+from modelbackend_operator.observe import backend_from
+from modelbackend_operator.pod_template import pod, template_hash
+from modelbackend_operator.spec import ModelBackendSpec
+
+Json = dict[str, Any]
+
+VOLUME = {"persistentVolumeClaim": {"claimName": "weights", "path": "smollm2.gguf"}}
+IMAGE = "registry.example/server:1"
+
+
+def a_backend(**spec: Any) -> Backend:
+    raw = {
+        "metadata": {"name": "smollm2", "namespace": "models", "uid": "uid-1", "resourceVersion": "1", "generation": 1},
+        "spec": {"model": {"source": VOLUME}, **spec},
+    }
+    return backend_from(raw, allow_host_path=True)
+
+
+def a_pod(port: int | None = 30000, **spec: Any) -> Json:
+    return pod(a_backend(**spec), 0, "smollm2-0", port, IMAGE)
+
+
+def container_of(body: Json) -> Json:
+    (container,) = body["spec"]["containers"]
+    assert isinstance(container, dict)
+    return container
+
+
+def environment_of(body: Json) -> dict[str, str]:
+    return {variable["name"]: variable.get("value", "") for variable in container_of(body)["env"]}
+
+
+def hash_of(**spec: Any) -> str:
+    return template_hash(ModelBackendSpec.model_validate({"model": {"source": VOLUME}, **spec}))
+
+
+# -- the pod ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_is_born_gated_unready_and_with_the_finalizer() -> None:
+    body = a_pod()
+    assert body["spec"]["schedulingGates"] == [{"name": "modelbackend.dev/claim"}]
+    assert body["spec"]["readinessGates"] == [{"conditionType": "modelbackend.dev/serving"}]
+    assert body["metadata"]["finalizers"] == ["modelbackend.dev/termination"]
+
+
+def test_nothing_selects_a_pod_before_its_gate_opens() -> None:
+    labels = a_pod()["metadata"]["labels"]
+    assert not {"modelbackend.dev/pod-uid", "modelbackend.dev/serving"} & labels.keys()
+
+
+def test_a_pods_owner_controls_it_and_does_not_wait_for_it() -> None:
+    assert a_pod()["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "modelbackend.dev/v1alpha1",
+            "kind": "ModelBackend",
+            "name": "smollm2",
+            "uid": "uid-1",
+            "controller": True,
+        }
+    ]
+
+
+def test_ends_ordered_by_others_leave_time_to_drain() -> None:
+    shutdown = {"drainSeconds": 100, "terminationGraceSeconds": 7}
+    body = a_pod(shutdown=shutdown)
+    assert body["spec"]["terminationGracePeriodSeconds"] == 107
+    assert environment_of(body)["MODELBACKEND_DRAIN_SECONDS"] == "100"
+
+
+def test_only_a_host_port_is_known_to_the_pod() -> None:
+    def grpc_port(exposure: str, port: int | None) -> object:
+        return container_of(a_pod(port, exposure={"type": exposure}))["ports"][0].get("hostPort")
+
+    assert grpc_port("HostPort", 20001) == 20001
+    assert grpc_port("NodePort", 30001) is None
+    assert grpc_port("ClusterIP", None) is None
+
+
+def test_the_server_is_told_what_the_spec_says() -> None:
+    body = a_pod(
+        model={"name": "The model", "source": VOLUME, "sha256": "ab" * 32},
+        runtime={"contextLength": 4096, "threads": 3, "batchSize": 64},
+        serving={"maxPending": 5, "requestTimeoutSeconds": 60},
+    )
+    assert environment_of(body) == {
+        "MODELBACKEND_MODEL_PATH": "/models/smollm2.gguf",
+        "MODELBACKEND_MODEL_SHA256": "ab" * 32,
+        "MODELBACKEND_MODEL": "The model",
+        "MODELBACKEND_UID": "uid-1",
+        "MODELBACKEND_POD_UID": "",
+        "MODELBACKEND_GRPC_PORT": "50051",
+        "MODELBACKEND_CONTROL_PORT": "50052",
+        "MODELBACKEND_METRICS_PORT": "9090",
+        "MODELBACKEND_CONTROL_TOKEN_FILE": "/var/run/modelbackend/control/token",
+        "MODELBACKEND_CONTEXT_LENGTH": "4096",
+        "MODELBACKEND_SLOTS": "1",
+        "MODELBACKEND_THREADS": "3",
+        "MODELBACKEND_BATCH_TOKENS": "64",
+        "MODELBACKEND_MAX_PENDING": "5",
+        "MODELBACKEND_REQUEST_TIMEOUT_SECONDS": "60",
+        "MODELBACKEND_DRAIN_SECONDS": "30",
+    }
+
+
+def test_what_the_spec_leaves_open_is_the_servers_choice() -> None:
+    names = environment_of(a_pod()).keys()
+    assert not {"MODELBACKEND_THREADS", "MODELBACKEND_CONTEXT_LENGTH", "MODELBACKEND_MODEL_SHA256"} & names
+
+
+def test_a_dollar_in_a_name_reaches_the_server_as_it_is() -> None:
+    body = a_pod(model={"name": "$(MODELBACKEND_UID)", "source": VOLUME})
+    assert environment_of(body)["MODELBACKEND_MODEL"] == "$$(MODELBACKEND_UID)"
+
+
+def test_the_pods_own_uid_comes_from_the_kubelet() -> None:
+    (variable,) = [v for v in container_of(a_pod())["env"] if v["name"] == "MODELBACKEND_POD_UID"]
+    assert variable["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.uid"}}
+
+
+def test_the_specs_environment_overrides_nothing_of_the_operators() -> None:
+    body = a_pod(env=[{"name": "MODELBACKEND_UID", "value": "forged"}, {"name": "OMP_NUM_THREADS", "value": "2"}])
+    assert environment_of(body)["MODELBACKEND_UID"] == "uid-1"
+    assert environment_of(body)["OMP_NUM_THREADS"] == "2"
+
+
+def test_the_specs_labels_and_annotations_override_nothing_of_the_operators() -> None:
+    forged = {"modelbackend.dev/backend-uid": "forged", "modelbackend.dev/template-hash": "forged", "team": "search"}
+    metadata = a_pod(podMetadata={"labels": forged, "annotations": forged})["metadata"]
+    assert metadata["labels"]["modelbackend.dev/backend-uid"] == "uid-1"
+    assert metadata["annotations"]["modelbackend.dev/template-hash"] != "forged"
+    assert (metadata["labels"]["team"], metadata["annotations"]["team"]) == ("search", "search")
+
+
+def test_what_is_for_the_pod_is_handed_through() -> None:
+    handed: Json = {
+        "nodeSelector": {"gpu": "yes"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+        "priorityClassName": "high",
+        "runtimeClassName": "nvidia",
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}],
+        "imagePullSecrets": [{"name": "registry"}],
+    }
+    spec = a_pod(**handed)["spec"]
+    assert {name: spec[name] for name in handed} == handed
+    assert not handed.keys() & a_pod()["spec"].keys()
+    limits = {"limits": {"nvidia.com/gpu": 1}}
+    assert container_of(a_pod(resources=limits))["resources"] == limits
+
+
+def test_the_operators_image_serves_where_the_spec_names_none() -> None:
+    assert container_of(a_pod())["image"] == IMAGE
+    assert container_of(a_pod(runtime={"image": "mine:2"}))["image"] == "mine:2"
+
+
+def test_the_model_is_mounted_read_only() -> None:
+    body = a_pod(model={"source": {"persistentVolumeClaim": {"claimName": "w", "path": "a/b.gguf"}}})
+    assert {"name": "model", "persistentVolumeClaim": {"claimName": "w"}} in body["spec"]["volumes"]
+    assert {"name": "model", "mountPath": "/models", "readOnly": True} in container_of(body)["volumeMounts"]
+    assert environment_of(body)["MODELBACKEND_MODEL_PATH"] == "/models/a/b.gguf"
+
+
+def test_of_a_nodes_files_the_one_is_mounted_and_nothing_beside_it() -> None:
+    body = a_pod(model={"source": {"hostPath": {"path": "/data/weights/b.gguf"}}})
+    assert {"name": "model", "hostPath": {"path": "/data/weights/b.gguf", "type": "File"}} in body["spec"]["volumes"]
+    assert {"name": "model", "mountPath": "/models/b.gguf", "readOnly": True} in container_of(body)["volumeMounts"]
+    assert environment_of(body)["MODELBACKEND_MODEL_PATH"] == "/models/b.gguf"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"persistentVolumeClaim": {"claimName": "w", "path": "a/../../b"}},
+        {"hostPath": {"path": "/data/../etc/shadow"}},
+        {"http": {"url": "https://example.org/b.gguf"}},
+    ],
+)
+def test_no_pod_is_made_for_a_file_that_cannot_be_mounted(source: Json) -> None:
+    with pytest.raises(ValueError, match=r"model\.source"):
+        a_pod(model={"source": source})
+
+
+# -- the template hash -----------------------------------------------------------------------------------------------
+
+
+def test_the_hash_of_a_spec_is_the_same_in_every_version() -> None:
+    """If this fails, an upgrade of the operator restarts every instance there is: is that meant?"""
+    assert hash_of() == "6dd27d57ac72550b"
+    assert (
+        hash_of(
+            model={"name": "m", "source": VOLUME, "sha256": "0" * 64},
+            runtime={"image": "server:1", "contextLength": 8192, "threads": 4},
+            serving={"maxPending": 10},
+            exposure={"nodePort": 30010},
+            resources={"limits": {"nvidia.com/gpu": 1, "memory": "8Gi"}},
+            env=[{"name": "A", "value": "b"}],
+        )
+        == "009e2e72489f07a2"
+    )
+
+
+def test_the_order_of_keys_changes_no_hash() -> None:
+    assert hash_of(nodeSelector={"a": "1", "b": "2"}) == hash_of(nodeSelector={"b": "2", "a": "1"})
+
+
+def test_a_default_that_is_written_out_changes_no_hash() -> None:
+    written_out = hash_of(
+        runtime={"slots": 1, "mode": "Generate", "extraArgs": []},
+        serving={"maxPending": 256},
+        exposure={"type": "NodePort"},
+        podMetadata={},
+    )
+    assert written_out == hash_of()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"replicas": 3},
+        {"suspend": True},
+        {"rollout": "Surge"},
+        {"restart": {"maxRestarts": 3}},
+        {"shutdown": {"drainSeconds": 300, "terminationGraceSeconds": 60}},
+        {"a_field_of_a_later_version": 1},
+    ],
+    ids=lambda edit: next(iter(edit)),
+)
+def test_an_edit_that_needs_no_other_pod_changes_no_hash(edit: Json) -> None:
+    assert hash_of(**edit) == hash_of()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"model": {"source": {"persistentVolumeClaim": {"claimName": "weights", "path": "other.gguf"}}}},
+        {"model": {"source": VOLUME, "sha256": "0" * 64}},
+        {"runtime": {"image": "other"}},
+        {"serving": {"maxPending": 1}},
+        {"exposure": {"type": "HostPort"}},
+        {"exposure": {"nodePort": 30001}},
+        {"resources": {"limits": {"cpu": "1"}}},
+        {"nodeSelector": {"a": "b"}},
+        {"tolerations": [{"operator": "Exists"}]},
+        {"affinity": {"nodeAffinity": {}}},
+        {"topologySpreadConstraints": [{"maxSkew": 1}]},
+        {"priorityClassName": "high"},
+        {"runtimeClassName": "nvidia"},
+        {"resourceClaims": [{"name": "gpu"}]},
+        {"imagePullSecrets": [{"name": "registry"}]},
+        {"podMetadata": {"labels": {"a": "b"}}},
+        {"env": [{"name": "A", "value": "b"}]},
+    ],
+    ids=str,
+)
+def test_an_edit_that_needs_another_pod_changes_the_hash(edit: Json) -> None:
+    assert hash_of(**edit) != hash_of()
+
+
+def test_every_field_of_the_spec_is_on_one_side_of_the_hash() -> None:
+    """A field added to the spec must be thought about here."""
+    restarts = {
+        "model",
+        "runtime",
+        "serving",
+        "exposure",
+        "resources",
+        "node_selector",
+        "tolerations",
+        "affinity",
+        "topology_spread_constraints",
+        "priority_class_name",
+        "runtime_class_name",
+        "resource_claims",
+        "image_pull_secrets",
+        "pod_metadata",
+        "env",
+    }
+    restarts_nothing = {"replicas", "suspend", "rollout", "restart", "shutdown"}
+    assert set(ModelBackendSpec.model_fields) == restarts | restarts_nothing
