@@ -24,7 +24,8 @@ def ensure_pip() -> None:
 def _install(wanted: str, package: str) -> None:
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise StepError(f"{wanted} is missing: install it (apt-get install {package}), or run this as root on Debian")
-    command = f"apt-get update && apt-get install --yes --no-install-recommends {package}"
+    apt = "apt-get -o DPkg::Lock::Timeout=300"  # another installation may be going on
+    command = f"{apt} update && {apt} install --yes --no-install-recommends {package}"
     run_logged(
         f"Debian package {package}",
         ["sh", "-c", command],

@@ -82,6 +82,9 @@ class Buildah:
     def save(self, image: str, archive: Path) -> None:
         with self._buildah("push", "--quiet", image, f"docker-archive:{archive}:{image}") as command:
             subprocess.run(command, check=True)
+        # The archive is what is kept. This frees the final stage's layers, and not those that a next build reuses.
+        with self._buildah("rmi", image) as command:
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     def discard(self, images: Sequence[str]) -> None:  # noqa: ARG002 - the storage holds no other images
         shutil.rmtree(self._storage)

@@ -48,7 +48,7 @@ KEPT_LIBRARIES = r"libllama\.so|libggml(-base)?\.so\.\d+"
 
 
 def portable_wheel(extra_cmake_args: str = "") -> Path:
-    """The wheel file, built at the first call (10 minutes on two cores) and cached afterwards.
+    """The wheel file, built at the first call (8 minutes on two cores) and cached afterwards.
 
     `extra_cmake_args` are in shell syntax and come after `CMAKE_ARGS`.
     """
@@ -80,7 +80,7 @@ def _build(workplace: Path, cmake_args: tuple[str, ...]) -> Path:
     all_args = (*cmake_args, f"-DCMAKE_PROJECT_llama_cpp_INCLUDE={LLAMA_ONLY}")
     with requirements_file(SOURCE) as requirements:
         pip(
-            f"llama-cpp-python {SOURCE.version}, {jobs} jobs (10 minutes on two cores, once per machine)",
+            f"llama-cpp-python {SOURCE.version}, {jobs} jobs (about 8 minutes on two cores, once per machine)",
             # pip's own cache would hand out a wheel that other flags made.
             *("wheel", "--verbose", "--no-cache-dir", "--no-deps", "--no-build-isolation"),
             *("--no-binary", SOURCE.name, "--require-hashes", "--requirement", requirements),

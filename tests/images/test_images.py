@@ -151,6 +151,19 @@ def test_the_program_starts_as_the_image_user_on_a_read_only_root(image: Unpacke
     assert "usage:" in result.stdout.lower()
 
 
+USE_SHRUNKEN_CLIENT = """
+import kopf, kubernetes.aio.client, kubernetes.aio.config
+print(kubernetes.aio.client.CoreV1Api.__name__, kubernetes.aio.client.V1Pod(kind="Pod").kind)
+"""
+
+
+@needs_root
+@pytest.mark.parametrize("image", ["operator"], indirect=True)
+def test_the_kubernetes_client_works_without_its_sources(image: UnpackedImage) -> None:
+    result = image.run("python", "-c", USE_SHRUNKEN_CLIENT)
+    assert result.stdout == "CoreV1Api Pod\n", result.stderr
+
+
 LOAD_CPU_LIBRARIES = """
 import ctypes, pathlib, llama_cpp
 ggml = ctypes.CDLL("libggml.so.0")
