@@ -48,8 +48,8 @@ def install(shell: Shell) -> None:
     model = Path(shell.read(sys.executable, "-m", "images", "model"))
     shell.run("kubectl", "apply", "-f", "demo/volume.yaml")
     shell.run("kubectl", "wait", "--for=condition=Ready", "pod/weights-loader", "-n", NAMESPACE, "--timeout=120s")
-    copy = ("kubectl", "exec", "-i", "weights-loader", "-n", NAMESPACE, "--", "dd", "of=/models/smollm2.gguf", "bs=1M")
-    shell.run(*copy, "status=none", stdin=model)
+    copy = ("kubectl", "exec", "-i", "weights-loader", "-n", NAMESPACE, "--", "sh", "-c")
+    shell.run(*copy, "cat > /models/smollm2.gguf", stdin=model)
     shell.run("kubectl", "delete", "pod", "weights-loader", "-n", NAMESPACE)
 
 

@@ -38,11 +38,13 @@ async def pump_events(
 
     Sets handlers for SIGTERM and SIGINT before it sets `started`, and cancels tasks that were created after its start.
     """
+    # Without an identity kopf asks the password database for the user's name: a container's numeric user has none.
     await kopf.operator(
         registry=_registry(hear, credentials),
         settings=_kopf_settings(settings),
         clusterwide=True,
         standalone=True,
+        identity="modelbackend-operator",  # type: ignore[arg-type] # a NewType that kopf does not export
         stop_flag=stop,
         ready_flag=started,
     )
