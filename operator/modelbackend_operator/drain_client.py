@@ -87,7 +87,7 @@ class DrainClient:
         return report_from(answer.status)
 
     @contextlib.asynccontextmanager
-    async def _stub(self, pod: Pod) -> AsyncIterator[control_pb2_grpc.ControlAsyncStub]:
+    async def _stub(self, pod: Pod) -> AsyncIterator["control_pb2_grpc.ControlAsyncStub"]:
         """A connection for one call: pods come and go, and their addresses are used again."""
         async with self._address(pod) as target, grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
             yield control_pb2_grpc.ControlStub(channel)

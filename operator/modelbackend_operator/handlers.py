@@ -10,7 +10,7 @@ from typing import Any
 
 import kopf
 
-from modelbackend_operator.api import FINALIZER, GROUP
+from modelbackend_operator.api import GROUP
 from modelbackend_operator.kinds import Kind, Raw
 from modelbackend_operator.kubernetes_api import Credentials
 from modelbackend_operator.settings import Settings
@@ -24,6 +24,7 @@ SILENT_WATCH_SECONDS = 70
 """Longer than the API server's bookmarks are apart: a watch that is silent for so long is dead, and begins anew."""
 PAGE_SIZE = 500
 KILL_SELF_SECONDS = 30
+UNUSED_FINALIZER = f"{GROUP}/event-pump"
 
 
 async def pump_events(
@@ -103,8 +104,9 @@ def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     for kind in Kind:
         if kind.selector:
             kopf_settings.watching.label_selectors[_resource(kind)] = kind.selector
-    # Nothing below is used by event handlers; should that change, it must not meet another kopf operator's names.
-    kopf_settings.persistence.finalizer = FINALIZER
+    # kopf takes its own finalizer off every object that has no handler of kopf's to wait for: that must be a name which
+    # nobody else uses, neither we nor another kopf operator (the default). The storages are not used by event handlers.
+    kopf_settings.persistence.finalizer = UNUSED_FINALIZER
     kopf_settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP, v1=False)
     kopf_settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP, v1=False)
     return kopf_settings

@@ -1,0 +1,175 @@
+"""The operator as a process against a real API server: no kubelet, so pods are made, and never run."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.apiserver.harness import ApiServer, await_condition
+from tests.apiserver.operator_account import NAMESPACE, operator_kubeconfig
+
+pytestmark = pytest.mark.apiserver
+
+PATIENCE_SECONDS = 30
+GROUP = "/apis/modelbackend.dev/v1alpha1"
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Operator:
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def http(self, path: str) -> tuple[int, str]:
+        port = re.search(r"are on port (\d+)", self.log.read_text())
+        assert port is not None
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}{path}", timeout=5) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as refusal:
+            return refusal.code, refusal.read().decode()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(timeout=15)
+
+
+@pytest.fixture(scope="module")
+def account(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return operator_kubeconfig(api_server, tmp_path_factory.mktemp("operator"))
+
+
+@contextmanager
+def operator(account: Path, log: Path, **settings: str) -> Iterator[Operator]:
+    """Running and ready, until the block ends."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'backend_image'}",
+        "MODELBACKEND_OPERATOR_NAMESPACE": NAMESPACE,
+        "MODELBACKEND_OPERATOR_HTTP_PORT": "0",
+        "MODELBACKEND_OPERATOR_HTTP_HOST": "127.0.0.1",
+        **{f"MODELBACKEND_OPERATOR_{name.upper()}": value for name, value in settings.items()},
+    }
+    command = [sys.executable, "-m", "modelbackend_operator", "run", "--kubeconfig", str(account)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    running = Operator(process, log)
+    try:
+        await_condition("the operator to serve HTTP", lambda: "are on port" in log.read_text(), PATIENCE_SECONDS)
+        await_condition("the operator to be ready", lambda: running.http("/readyz")[0] == 200, PATIENCE_SECONDS)
+        yield running
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def make_backend(server: ApiServer, namespace: str, name: str = "smollm2", **spec: Any) -> str:
+    source = {"persistentVolumeClaim": {"claimName": "weights", "path": "model.gguf"}}
+    body = {
+        "apiVersion": "modelbackend.dev/v1alpha1",
+        "kind": "ModelBackend",
+        "metadata": {"name": name},
+        "spec": {"model": {"source": source}, **spec},
+    }
+    answer = server.post(f"{GROUP}/namespaces/{namespace}/modelbackends", body)
+    assert answer.status == 201, answer.message
+    return f"{GROUP}/namespaces/{namespace}/modelbackends/{name}"
+
+
+def pods(server: ApiServer, namespace: str) -> list[Any]:
+    items: list[Any] = server.get(f"/api/v1/namespaces/{namespace}/pods").body["items"]
+    return items
+
+
+def is_let_through(server: ApiServer, namespace: str) -> bool:
+    return any(not pod["spec"].get("schedulingGates") for pod in pods(server, namespace))
+
+
+def claims_of(server: ApiServer, namespace: str) -> list[Any]:
+    items = server.get(f"{GROUP}/portclaims").body["items"]
+    return [claim for claim in items if claim["spec"]["backend"]["namespace"] == namespace]
+
+
+def reason_of(server: ApiServer, path: str) -> str:
+    status = server.get(path).body.get("status", {})
+    return next((c["reason"] for c in status.get("conditions", ()) if c["type"] == "Ready"), "")
+
+
+def test_a_backend_gets_its_port_and_its_pod_and_is_deleted_with_proof(
+    api_server: ApiServer, account: Path, namespace: str, tmp_path: Path
+) -> None:
+    with operator(account, tmp_path / "log", reuse_delay_seconds="1"):
+        path = make_backend(api_server, namespace)
+        await_condition("the gate to open", lambda: is_let_through(api_server, namespace), PATIENCE_SECONDS)
+        (claim,), (pod,) = claims_of(api_server, namespace), pods(api_server, namespace)
+        assert claim["status"]["phase"] == "Bound"
+        assert claim["status"]["pod"]["uid"] == pod["metadata"]["uid"]
+        status = api_server.get(path).body["status"]
+        assert status["instances"][0]["pod"]["uid"] == pod["metadata"]["uid"]
+
+        assert api_server.request("DELETE", path).status == 200
+        await_condition("the backend to go", lambda: api_server.get(path).status == 404, PATIENCE_SECONDS)
+        assert pods(api_server, namespace) == []
+        assert [claim["status"].get("evidence") for claim in claims_of(api_server, namespace)] in ([], ["NeverStarted"])
+        await_condition("the port to be free", lambda: not claims_of(api_server, namespace), PATIENCE_SECONDS)
+        events = api_server.get(f"/api/v1/namespaces/{namespace}/events").body["items"]
+        assert {"PortClaimed", "PodCreated", "PortReleased"} <= {event["reason"] for event in events}
+
+
+def test_an_operator_that_is_killed_goes_on_where_it_was(
+    api_server: ApiServer, account: Path, namespace: str, tmp_path: Path
+) -> None:
+    with operator(account, tmp_path / "first") as first:
+        path = make_backend(api_server, namespace)
+        await_condition("a claim", lambda: bool(claims_of(api_server, namespace)), PATIENCE_SECONDS)
+        first.stop(signal.SIGKILL)
+    with operator(account, tmp_path / "second") as second:
+        await_condition("the gate to open", lambda: is_let_through(api_server, namespace), PATIENCE_SECONDS)
+        second.stop(signal.SIGKILL)
+    assert api_server.request("DELETE", path).status == 200
+    with operator(account, tmp_path / "third", reuse_delay_seconds="0"):
+        await_condition("the backend to go", lambda: api_server.get(path).status == 404, PATIENCE_SECONDS)
+        await_condition("the port to be free", lambda: not claims_of(api_server, namespace), PATIENCE_SECONDS)
+
+
+def test_one_backends_trouble_is_shown_and_holds_up_no_other(
+    api_server: ApiServer, account: Path, namespace: str, tmp_path: Path
+) -> None:
+    with operator(account, tmp_path / "log"):
+        foreign = {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30077}]}
+        body = {"metadata": {"name": "foreign"}, "spec": foreign}
+        assert api_server.post(f"/api/v1/namespaces/{namespace}/services", body).status == 201
+        stuck = make_backend(api_server, namespace, "stuck", exposure={"type": "NodePort", "nodePort": 30077})
+        fine = make_backend(api_server, namespace, "fine")
+        await_condition(
+            "the other backend's pod to be let through", lambda: is_let_through(api_server, namespace), PATIENCE_SECONDS
+        )
+        assert api_server.get(fine).body["status"]["instances"]
+        await_condition(
+            "the trouble to be shown", lambda: "30077" in str(api_server.get(stuck).body["status"]), PATIENCE_SECONDS
+        )
+
+
+def test_it_stops_when_told_and_says_how_it_is_while_it_runs(
+    api_server: ApiServer, account: Path, namespace: str, tmp_path: Path
+) -> None:
+    with operator(account, tmp_path / "log") as running:
+        make_backend(api_server, namespace, exposure={"type": "ClusterIP"})
+        await_condition("the gate to open", lambda: is_let_through(api_server, namespace), PATIENCE_SECONDS)
+        assert running.http("/healthz") == (200, "ok")
+        metrics = running.http("/metrics")[1]
+        assert re.search(r'modelbackend_operator_steps_total\{action="Ungate",outcome="Applied"\} [1-9]', metrics)
+        assert 'modelbackend_operator_api_call_seconds_count{code="201",resource="pods",verb="POST"}' in metrics
+        assert running.stop() == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()
