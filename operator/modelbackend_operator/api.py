@@ -201,11 +201,11 @@ class ModelBackendStatus(Part):
     in_flight: int | None = None
     selector: str | None = None
     service_name: str | None = None
-    endpoints: Annotated[tuple[Endpoint, ...], Field(max_length=256)] = ()
-    instances: Annotated[tuple[Instance, ...], Field(max_length=128)] = ()
+    endpoints: tuple[Endpoint, ...] = ()
+    instances: tuple[Instance, ...] = ()
     model: ModelFacts | None = None
     last_shutdown: LastShutdown | None = None
-    conditions: Annotated[tuple[ConditionEntry, ...], Field(max_length=16)] = ()
+    conditions: tuple[ConditionEntry, ...] = ()
 
 
 def claim_name(port: int) -> str:
@@ -256,4 +256,4 @@ class PortClaimStatus(Part):
     evidence: Evidence | None = None
     reason: Annotated[str, Field(max_length=1024)] | None = None
     message: Annotated[str, Field(max_length=32768)] | None = None
-    history: Annotated[tuple[PastHolder, ...], Field(max_length=8)] = ()
+    history: tuple[PastHolder, ...] = ()

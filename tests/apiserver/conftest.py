@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.apiserver.crd_files import PLURALS, read_crd
 from tests.apiserver.harness import ApiServer, BinariesMissingError, running_api_server
+from tests.apiserver.world import World
+from tests.crd_files import PLURALS, read_crd
 
 SKIP_VARIABLE = "MODELBACKEND_SKIP_APISERVER"
 
@@ -35,3 +36,8 @@ def namespace(api_server: ApiServer) -> str:
     answer = api_server.post("/api/v1/namespaces", {"metadata": {"name": name}})
     assert answer.status == 201, answer.message
     return name
+
+
+@pytest.fixture
+def world(api_server: ApiServer, namespace: str) -> World:
+    return World(api_server, namespace)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from modelbackend_operator.api import FINALIZER, VERSION
-from tests.apiserver.crd_files import read_crd
 from tests.apiserver.harness import CRDS, ApiServer, Json, await_condition
+from tests.crd_files import read_crd
 
 pytestmark = pytest.mark.apiserver
 
@@ -19,6 +19,7 @@ def older_object(api_server: ApiServer, namespace: str) -> Iterator[str]:
     """The path of an object with 100 replicas, stored while the schema still allowed that."""
     crd = _in_group(GROUP, maximum=1000)
     api_server.install(crd)
+    definition = f"{CRDS}/{crd['metadata']['name']}"
     collection = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/modelbackends"
     answer = api_server.post(
         collection,
@@ -30,7 +31,7 @@ def older_object(api_server: ApiServer, namespace: str) -> Iterator[str]:
         },
     )
     assert answer.status == 201, answer.message
-    tightened = api_server.merge(f"{CRDS}/{crd['metadata']['name']}", {"spec": _in_group(GROUP, MAXIMUM)["spec"]})
+    tightened = api_server.merge(definition, {"spec": _in_group(GROUP, MAXIMUM)["spec"]})
     assert tightened.status == 200, tightened.message
     probe = {**answer.body, "metadata": {"name": "probe"}}
     await_condition(
@@ -39,7 +40,9 @@ def older_object(api_server: ApiServer, namespace: str) -> Iterator[str]:
         seconds=30,
     )
     yield f"{collection}/old"
-    api_server.request("DELETE", f"{CRDS}/{crd['metadata']['name']}")
+    api_server.merge(f"{collection}/old", {"metadata": {"finalizers": None}})
+    api_server.request("DELETE", definition)
+    await_condition("the older definition to go", lambda: api_server.get(definition).status == 404, seconds=30)
 
 
 def _in_group(group: str, maximum: int) -> Json:
@@ -69,4 +72,3 @@ def test_the_stricter_rule_holds_for_what_is_changed(api_server: ApiServer, olde
     answer = api_server.merge(older_object, {"spec": {"replicas": 101}})
     assert answer.status == 422
     assert f"spec.replicas in body should be less than or equal to {MAXIMUM}" in answer.message
-    api_server.merge(older_object, {"metadata": {"finalizers": None}})

@@ -8,8 +8,8 @@ import pytest
 
 from modelbackend_operator.api import API_VERSION, MODELBACKEND_KIND, MODELBACKEND_PLURAL
 from modelbackend_operator.spec import ModelBackendSpec, read_spec, unsupported_fields
-from tests.apiserver.crd_files import rule_messages
 from tests.apiserver.harness import TABLE, Answer, ApiServer, Json
+from tests.crd_files import rule_messages
 
 pytestmark = pytest.mark.apiserver
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from modelbackend_operator.api import API_VERSION, PORTCLAIM_KIND, PORTCLAIM_PLURAL, claim_name
-from tests.apiserver.crd_files import rule_messages
 from tests.apiserver.harness import TABLE, ApiServer, Json
+from tests.crd_files import rule_messages
 
 pytestmark = pytest.mark.apiserver
 
@@ -16,12 +16,12 @@ CLAIMS = f"/apis/{API_VERSION}/{PORTCLAIM_PLURAL}"
 NAME = "metadata.name must be port-<spec.port>, because the name is the claim"
 FIXED = "a PortClaim is for one port and one instance and cannot be changed; it ends when its holder's end is proven"
 
-_ports = itertools.count(30000)
+_ports = itertools.count(31000)
 
 
 @pytest.fixture
 def port() -> int:
-    """Claims are cluster-scoped, so every test takes another port."""
+    """Claims are cluster-scoped: every test takes another port, far from those that an operator would take."""
     return next(_ports)
 
 
@@ -53,7 +53,7 @@ def test_a_new_claim_is_reserved_and_for_grpc(api_server: ApiServer, port: int) 
 
 @pytest.mark.parametrize("name", ["port-30001", "port-", "port-ab", "port-0{port}", "x-{port}", "port-{port}-a"])
 def test_a_claim_under_another_name_is_refused(api_server: ApiServer, name: str) -> None:
-    answer = api_server.post(CLAIMS, claim(30099, name.format(port=30099)))
+    answer = api_server.post(CLAIMS, claim(31999, name.format(port=31999)))
     assert answer.status == 422
     assert f"Invalid value: {NAME}" in answer.message
 
@@ -61,7 +61,7 @@ def test_a_claim_under_another_name_is_refused(api_server: ApiServer, name: str)
 @pytest.mark.parametrize(
     "change",
     [
-        {"port": 30098},
+        {"port": 31998},
         {"ordinal": 1},
         {"exposure": "HostPort"},
         {"role": "Http"},

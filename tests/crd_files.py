@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-CRDS = Path(__file__).parents[2] / "crds"
+CRDS = Path(__file__).parents[1] / "crds"
 PLURALS = ("modelbackends", "portclaims")
 
 
