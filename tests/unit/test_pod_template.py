@@ -115,9 +115,10 @@ def test_what_the_spec_leaves_open_is_the_servers_choice() -> None:
     assert not {"MODELBACKEND_THREADS", "MODELBACKEND_CONTEXT_LENGTH", "MODELBACKEND_MODEL_SHA256"} & names
 
 
-def test_a_dollar_in_a_name_reaches_the_server_as_it_is() -> None:
-    body = a_pod(model={"name": "$(MODELBACKEND_UID)", "source": VOLUME})
-    assert environment_of(body)["MODELBACKEND_MODEL"] == "$$(MODELBACKEND_UID)"
+def test_a_dollar_in_a_path_reaches_the_server_as_it_is() -> None:
+    source = {"persistentVolumeClaim": {"claimName": "w", "path": "$(MODELBACKEND_UID).gguf"}}
+    body = a_pod(model={"source": source})
+    assert environment_of(body)["MODELBACKEND_MODEL_PATH"] == "/models/$$(MODELBACKEND_UID).gguf"
 
 
 def test_the_pods_own_uid_comes_from_the_kubelet() -> None:
