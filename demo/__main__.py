@@ -65,13 +65,14 @@ def serve(shell: Shell) -> None:
         "modelbackend-client", "generate", "--address", address, "--prompt", prompt, "--max-tokens", "24", *GREEDY
     )
     question = "Give me one sentence about the sea."
-    shell.run("modelbackend-client", "chat", "--address", address, "--prompt", question, "--max-tokens", "48", *GREEDY)
+    chat = ("modelbackend-client", "generate", "--chat", "--address", address)
+    shell.run(*chat, "--prompt", question, "--max-tokens", "48", *GREEDY)
 
 
 def delete_in_mid_stream(shell: Shell) -> None:
     shell.section("Deleted in the middle of a stream")
     address = address_of(shell, "smollm2")
-    prompt = ("--prompt", "Once upon a time", "--max-tokens", "600", *GREEDY)
+    prompt = ("--prompt", "Once upon a time", "--max-tokens", "400", *GREEDY)
     stream = shell.start("modelbackend-client", "generate", "--address", address, *prompt)
     active = (
         "kubectl",

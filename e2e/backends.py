@@ -72,7 +72,7 @@ class Backend:
 
         def address() -> str | None:
             status = self.status
-            ready = next((c for c in status.get("conditions", ()) if c["type"] == "Ready"), {})
+            ready: Object = next((c for c in status.get("conditions", ()) if c["type"] == "Ready"), {})
             endpoints = status.get("endpoints") or [{}]
             return endpoints[0].get("address") if ready.get("status") == "True" else None
 

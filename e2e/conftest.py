@@ -39,9 +39,9 @@ def operator(kubectl: Kubectl) -> str:
 
 
 @pytest.fixture(scope="session")
-def namespace(
-    kubectl: Kubectl, operator: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def namespace(kubectl: Kubectl, operator: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A tenant's namespace with a volume of model files, removed when the session ends."""
+    assert operator
     folder = tmp_path_factory.mktemp("weights")
     text = folder / "not-a-gguf.txt"
     text.write_text("this is no model\n")

@@ -9,7 +9,7 @@ from e2e.backends import SMOLLM2, Backend, claims_of, client, generate, port_of,
 from e2e.kubectl import Kubectl, Object, until
 
 IMAGE = "localhost/modelbackend-server:dev"
-LONG_STREAM = ("--max-tokens", "400", "--temperature", "0")
+LONG_STREAM = ("--max-tokens", "160", "--temperature", "0")
 
 Make = Callable[..., Backend]
 
@@ -74,7 +74,7 @@ def test_a_cluster_ip_backend_claims_no_port_and_answers_inside_the_cluster(
 def test_a_stream_that_runs_when_its_backend_is_deleted_comes_whole(kubectl: Kubectl, backend: Make) -> None:
     one = backend("mid-stream", file=SMOLLM2)
     address, uid = one.until_ready(), one.uid
-    running = stream(address, "Once upon a time", *LONG_STREAM, "--stats")
+    running = stream(address, "Once upon a time", *LONG_STREAM)
     one.delete()
     until("the stop record is written", lambda: one.condition("Drained"))
     with_new = subprocess.run(

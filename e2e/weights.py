@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 from e2e.kubectl import Kubectl, Object
+from tests.server.tiny_gguf import write_tiny_gguf
 
 LOADER = "weights-loader"
 IMAGE = "localhost/modelbackend-server:dev"
@@ -53,6 +54,5 @@ def _claim(namespace: str, name: str) -> Object:
 
 def tiny_model(path: Path) -> Path:
     """The tests' deterministic model, written to `path`."""
-    from tests.server.tiny_gguf import build
-
-    return build(path)
+    write_tiny_gguf(path)
+    return path
