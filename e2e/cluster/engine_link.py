@@ -1,0 +1,85 @@
+"""The one way between the host and the engine's network namespace: a pair of linked interfaces and a route.
+
+Nodes are reached at their own addresses, so node ports and host ports work from the host as on a real network.
+The host's firewall and its forwarding stay as they are; the namespace has no way out to other networks.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from images.steps import StepError
+
+# A private range that few networks use; each engine takes the first /23 of it that no route of the host covers.
+CANDIDATES = ipaddress.IPv4Network("172.28.0.0/16")
+
+
+@dataclass(frozen=True)
+class EngineLink:
+    """`name` is the host's interface; the addresses are kept in `state`, since nodes remember theirs."""
+
+    name: str
+    state: Path
+
+    @property
+    def block(self) -> ipaddress.IPv4Network:
+        """The /23 of this engine: nodes in its lower half, the link's ends in its upper half."""
+        with suppress(FileNotFoundError, ValueError):
+            return ipaddress.IPv4Network(json.loads(self.state.read_text())["block"])
+        chosen = free_block(routed_networks())
+        self.state.write_text(json.dumps({"block": str(chosen)}))
+        return chosen
+
+    @property
+    def nodes(self) -> ipaddress.IPv4Network:
+        """Where the nodes' addresses are."""
+        return next(self.block.subnets(prefixlen_diff=1))
+
+    def connect(self, engine_pid: int) -> None:
+        """Link the host with the network namespace of a process."""
+        self.remove()
+        upper_half = list(self.block.subnets(prefixlen_diff=1))[1]
+        host_end, engine_end = upper_half[1], upper_half[2]
+        _ip("link", "add", self.name, "type", "veth", "peer", "name", "host", "netns", str(engine_pid))
+        _ip("address", "add", f"{host_end}/30", "dev", self.name)
+        _ip("link", "set", self.name, "up")
+        inside = ("nsenter", f"--net=/proc/{engine_pid}/ns/net")
+        _run(*inside, "ip", "address", "add", f"{engine_end}/30", "dev", "host")
+        _run(*inside, "ip", "link", "set", "host", "up")
+        _run(*inside, "ip", "link", "set", "lo", "up")
+        _run(*inside, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        _ip("route", "add", str(self.nodes), "via", str(engine_end), "dev", self.name)
+
+    def remove(self) -> None:
+        """Take the link away; its routes go with it."""
+        subprocess.run(["ip", "link", "delete", self.name], capture_output=True, check=False)
+
+
+def free_block(taken: list[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
+    """The first block of CANDIDATES that overlaps none of the networks."""
+    for block in CANDIDATES.subnets(new_prefix=23):
+        if not any(block.overlaps(network) for network in taken):
+            return block
+    raise StepError(f"every /23 of {CANDIDATES} is routed on this host already: see ip route")
+
+
+def routed_networks() -> list[ipaddress.IPv4Network]:
+    """The networks that the host's routes name, the default route left out."""
+    routes = json.loads(_ip("-json", "-4", "route", "show"))
+    return [ipaddress.IPv4Network(route["dst"]) for route in routes if route["dst"] != "default"]
+
+
+def _ip(*arguments: str) -> str:
+    return _run("ip", *arguments)
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise StepError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout

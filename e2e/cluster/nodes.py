@@ -1,0 +1,96 @@
+"""Node faults: the one interface that tests use to stop, kill, pause and cut off a node.
+
+match node_control(["mb-worker"]):
+    case KindNodes() as nodes: nodes.stop("mb-worker")
+    case UnsupportedNodes(reason): pytest.skip(reason)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from e2e.cluster.docker import Docker
+from e2e.cluster.engine import running_engine
+from images.steps import StepError
+
+KIND_LABEL = "io.x-k8s.kind.cluster"
+
+# Drops what enters and leaves the node, as a pulled cable does; routes, sockets and the traffic between the
+# node's own pods and kubelet stay as they are.
+PARTITION_RULES = """\
+table inet partition {
+  chain incoming { type filter hook prerouting priority -400; iifname "eth0" drop; }
+  chain outgoing { type filter hook postrouting priority 400; oifname "eth0" drop; }
+}
+"""
+
+
+@dataclass(frozen=True)
+class UnsupportedNodes:
+    """A cluster whose nodes we cannot touch; tests of node faults skip with this reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class KindNodes:
+    """Nodes that are containers of a Docker engine. Each call returns when the act is done, not when the
+    API server has noticed it."""
+
+    docker: Docker
+
+    def stop(self, node: str) -> None:
+        """Stop the kubelet: containers run on, nobody watches them, the node becomes NotReady."""
+        self.docker.output("exec", node, "systemctl", "stop", "kubelet")
+
+    def start(self, node: str) -> None:
+        """Start what was stopped or killed: the machine (its address may change), then the kubelet."""
+        self.docker.output("start", node)
+        self.docker.output("exec", node, "systemctl", "start", "kubelet")
+
+    def kill(self, node: str) -> None:
+        """Lose the machine: every process on it ends at once, without a word to anyone."""
+        self.docker.output("kill", node)
+
+    def pause(self, node: str) -> None:
+        """Freeze every process of the node."""
+        self.docker.output("pause", node)
+
+    def unpause(self, node: str) -> None:
+        """Let a paused node go on."""
+        self.docker.output("unpause", node)
+
+    def partition(self, node: str) -> None:
+        """Cut the node's network off from every other machine; what runs on it runs on."""
+        self.docker.output("exec", node, "nft", PARTITION_RULES)
+
+    def heal(self, node: str) -> None:
+        """Connect a partitioned node again; harmless when it is connected."""
+        self.docker.output("exec", node, "nft", "add table inet partition; delete table inet partition")
+
+
+NodeControl = KindNodes | UnsupportedNodes
+
+ACTS = ("stop", "start", "kill", "pause", "unpause", "partition", "heal")
+
+
+def node_control(nodes: Sequence[str]) -> NodeControl:
+    """The control of these nodes (names as the API server has them), if they are containers of an engine here."""
+    docker = running_engine()
+    if docker is None:
+        return UnsupportedNodes("no Docker engine runs here, so the cluster's nodes are not its containers")
+    containers = docker.output("ps", "--all", "--format={{.Names}}", f"--filter=label={KIND_LABEL}").split()
+    missing = [node for node in nodes if node not in containers]
+    if missing:
+        return UnsupportedNodes(f"not kind nodes of the engine here: {', '.join(missing)}")
+    return KindNodes(docker)
+
+
+def act(name: str, node: str) -> None:
+    """Do one of ACTS by its name; StepError where the nodes are not ours."""
+    match node_control([node]):
+        case UnsupportedNodes(reason):
+            raise StepError(reason)
+        case KindNodes() as nodes:
+            getattr(nodes, name)(node)
