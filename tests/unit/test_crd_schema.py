@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from modelbackend_operator.api import ModelBackendStatus, Part, PortClaimSpec, PortClaimStatus
+from modelbackend_operator.patches import HISTORY_LENGTH
 from modelbackend_operator.spec import ModelBackendSpec
 from tests.crd_files import schema_of
 from tests.structural_schema import Schema, defaulted, faults, values
@@ -104,6 +105,11 @@ def test_both_sides_have_the_same_fields_types_defaults_and_bounds(crd: Schema, 
     ends = passed_on(python)
     # The default of a whole status is the CRD's word for "not looked at yet"; Python never fills it in.
     assert facts(_without(crd, "default"), ends) == facts(python, ends)
+
+
+def test_the_history_that_the_operator_keeps_fits_into_a_claim() -> None:
+    crd, _ = PAIRS["PortClaim status"]
+    assert crd["properties"]["history"]["maxItems"] >= HISTORY_LENGTH
 
 
 unhurried = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
