@@ -66,7 +66,7 @@ class Cache:
         if known is not None and version_of(known) >= version_of(raw):
             return NOBODY
         before = self._drop(id_of(kind, raw))
-        self._objects[id_of(kind, raw)] = raw
+        self._objects[id_of(kind, raw)] = _without_bookkeeping(raw)
         for term in terms_of(kind, raw):
             self._terms.setdefault(term, set()).add(id_of(kind, raw))
         if kind is Kind.NODE and known is not None and _machine(known) == _machine(raw):
@@ -142,6 +142,12 @@ class Cache:
             sharers = {i for term in terms for i in self._terms.get(term, ())}
             terms.update(term for i in sharers for term in terms_of(i.kind, self._objects[i]))
         return frozenset(term.value for term in terms if term.sort == "backend")
+
+
+def _without_bookkeeping(raw: Raw) -> Raw:
+    """managedFields are often half of an object, and tell the operator nothing."""
+    metadata = {name: value for name, value in raw["metadata"].items() if name != "managedFields"}
+    return {**raw, "metadata": metadata}
 
 
 def _machine(node: Raw) -> tuple[object, ...]:

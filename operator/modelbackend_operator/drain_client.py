@@ -17,9 +17,9 @@ import grpc
 from modelbackend.v1 import control_pb2, control_pb2_grpc
 from modelbackend.v1.model_info_pb2 import ModelInfo
 from modelbackend_operator.actions import Applied, Outcome, Unknown
+from modelbackend_operator.api import CONTROL_PORT
 from modelbackend_operator.model import Pod, ServerReport, ServerState
 
-CONTROL_PORT = 50052
 REUSE_SECONDS = 1.0
 """An answer is as good as new for so long."""
 CHANNEL_OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0))

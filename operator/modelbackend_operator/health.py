@@ -33,13 +33,13 @@ class Health:
             return f"the event loop was {self.loop_lag_seconds:.1f} s late"
         return None
 
-    async def measure_lag(self) -> None:
-        """For ever: by how much a one-second sleep comes late."""
+    async def measure_lag(self, every_seconds: float = LAG_PROBE_SECONDS) -> None:
+        """For ever: by how much a sleep comes late."""
         loop = asyncio.get_running_loop()
         while True:
             started = loop.time()
-            await asyncio.sleep(LAG_PROBE_SECONDS)
-            self.loop_lag_seconds = loop.time() - started - LAG_PROBE_SECONDS
+            await asyncio.sleep(every_seconds)
+            self.loop_lag_seconds = loop.time() - started - every_seconds
 
     @property
     def ready(self) -> bool:
@@ -67,7 +67,7 @@ async def serving(health: Health, metrics: Metrics, host: str, port: int) -> Asy
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port)
+        site = web.TCPSite(runner, host or None, port)
         await site.start()
         yield runner.addresses[0][1]
     finally:

@@ -17,7 +17,7 @@ from modelbackend_operator.api import (
     VERSION,
 )
 from modelbackend_operator.manifests import lease_name
-from modelbackend_operator.observe import lease_from
+from modelbackend_operator.observe import lease_from, model_of
 
 Raw = Mapping[str, Any]
 """An object as the API server sent it."""
@@ -108,11 +108,6 @@ def _terms(kind: Kind, raw: Raw) -> Iterator[Term]:
             yield by_node(metadata["name"])
         case Kind.NAMESPACE:
             yield by_namespace(metadata["name"])
-
-
-def model_of(backend: Raw) -> str:
-    """The name of a ModelBackend's model: its own name unless the spec gives another."""
-    return str(backend.get("spec", {}).get("model", {}).get("name") or backend["metadata"]["name"])
 
 
 def owner_uid(raw: Raw) -> str:

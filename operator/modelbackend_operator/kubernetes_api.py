@@ -148,7 +148,8 @@ class KubernetesApi:
             query = [("limit", str(PAGE_SIZE)), ("labelSelector", selector), ("continue", page)]
             answer = await self.call("GET", kind.path(namespace), query=[(k, v) for k, v in query if v])
             if not answer.ok:
-                raise ClusterUnavailable(f"LIST {kind.path(namespace)}: {answer.message}")
+                hint = "; is the kind installed? (kubectl apply -f crds/)" if answer.code == 404 else ""
+                raise ClusterUnavailable(f"LIST {kind.path(namespace)}: {answer.message}{hint}")
             items += answer.body["items"]
             version = int(answer.body["metadata"]["resourceVersion"])
             page = answer.body["metadata"].get("continue", "")

@@ -35,6 +35,7 @@ from modelbackend_operator.model import Backend, Observation, Pod
 from modelbackend_operator.patches import Verb, Write, write_of
 from modelbackend_operator.settings import Settings
 from modelbackend_operator.snapshot import observation_of
+from modelbackend_operator.timestamps import rfc3339
 
 PORT_OUTSIDE_SECONDS = 60
 """How long a port is believed to be held by something outside this operator, after the API server said so."""
@@ -156,7 +157,7 @@ def _names_a_taken_port(outcome: Outcome) -> bool:
 
 
 def _event_body(event: Event, now: datetime) -> dict[str, object]:
-    moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    moment = rfc3339(now)
     return {
         "apiVersion": "v1",
         "kind": "Event",

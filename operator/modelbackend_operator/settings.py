@@ -81,7 +81,8 @@ class Settings(BaseSettings):
 
     http_port: Annotated[int, Field(ge=0, le=65535)] = 8081
     """Of /healthz, /readyz and /metrics; 0 takes any free one."""
-    http_host: str = "0.0.0.0"
+    http_host: str = ""
+    """Empty: every address of every family."""
     log_format: LogFormat = LogFormat.JSON
     log_level: str = "INFO"
 

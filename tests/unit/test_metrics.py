@@ -1,0 +1,70 @@
+"""The operator's metrics: what a step, a call and a look count for."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from modelbackend_operator.actions import (
+    AddFinalizer,
+    Applied,
+    Conflict,
+    CoolClaim,
+    RemoveFinalizer,
+    SetServing,
+    WithholdClaim,
+)
+from modelbackend_operator.metrics import Metrics
+from modelbackend_operator.model import ClaimPhase
+from tests.unit.test_controller import a_backend, a_claim, a_world
+from tests.unit.test_drain_client import a_pod
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"modelbackend_operator_{name}", labels)
+
+
+def ago(seconds: float) -> datetime:
+    return datetime.now(UTC) - timedelta(seconds=seconds)
+
+
+def test_a_lifecycle_is_timed_by_the_steps_that_end_it_and_only_when_they_took_effect() -> None:
+    metrics = Metrics()
+    pod = replace(a_pod(), created_at=ago(40))
+    metrics.step(a_world(a_backend()), SetServing(pod, serving=True), Conflict())
+    assert value(metrics, "instance_start_seconds_count") == 0
+    metrics.step(a_world(a_backend()), SetServing(pod, serving=True), Applied())
+    metrics.step(a_world(a_backend()), SetServing(pod, serving=False), Applied())
+    assert value(metrics, "instance_start_seconds_count") == 1
+    assert 40 <= (value(metrics, "instance_start_seconds_sum") or 0) < 60
+
+    ended = replace(pod, deleted_at=ago(7))
+    world = replace(a_world(a_backend()), pods=(ended,))
+    metrics.step(world, CoolClaim(a_claim(ClaimPhase.BOUND), "ContainersTerminated"), Applied())
+    assert 7 <= (value(metrics, "instance_end_seconds_sum") or 0) < 20
+
+    deleted = replace(a_backend(deleting=True), deleting_since=ago(90))
+    metrics.step(a_world(deleted), RemoveFinalizer(deleted), Applied())
+    assert 90 <= (value(metrics, "backend_delete_seconds_sum") or 0) < 120
+
+
+def test_steps_are_counted_by_action_and_outcome() -> None:
+    metrics = Metrics()
+    metrics.step(a_world(a_backend()), AddFinalizer(a_backend()), Conflict())
+    metrics.step(a_world(a_backend()), WithholdClaim(a_claim(ClaimPhase.BOUND), "PodMissing", "words"), Applied())
+    assert value(metrics, "steps_total", action="AddFinalizer", outcome="Conflict") == 1
+    assert value(metrics, "claims_withheld_total", reason="PodMissing") == 1
+
+
+def test_what_is_looked_at_now_is_told_for_every_phase_also_when_none_is_in_it() -> None:
+    metrics = Metrics()
+    metrics.watch(
+        queue_depth=lambda: 3,
+        queue_oldest_seconds=lambda: 0.5,
+        resync_age_seconds=lambda: 12,
+        loop_lag_seconds=lambda: 0.01,
+        claims=lambda: {"Bound": 2},
+    )
+    assert value(metrics, "queue_depth") == 3
+    assert value(metrics, "resync_age_seconds") == 12
+    phases = {phase: value(metrics, "claims", phase=phase) for phase in ("Reserved", "Bound", "Withheld", "Cooling")}
+    assert phases == {"Reserved": 0, "Bound": 2, "Withheld": 0, "Cooling": 0}
+    assert b"modelbackend_operator_queue_depth 3.0" in metrics.exposition()
