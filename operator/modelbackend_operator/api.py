@@ -9,13 +9,13 @@ JSON names are camelCase, Python names snake_case. Times are UTC, to the second.
 """
 
 import re
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
 from modelbackend_operator.model import ClaimPhase, Exposure
+from modelbackend_operator.timestamps import rfc3339
 
 GROUP = "modelbackend.dev"
 VERSION = "v1alpha1"
@@ -40,6 +40,11 @@ LABEL_SERVING = f"{GROUP}/serving"  # "true", or absent
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY = "modelbackend-operator"
 
+# Of a server, in its pod.
+GRPC_PORT = 50051
+CONTROL_PORT = 50052
+METRICS_PORT = 9090
+
 ANNOTATION_STOP = f"{GROUP}/stop"  # on a pod: its stop record, as JSON
 ANNOTATION_TEMPLATE_HASH = f"{GROUP}/template-hash"  # on a pod: what it was made from
 ANNOTATION_HOLDER = f"{GROUP}/holder"  # on a Lease: whose shutdown it is held for, as JSON
@@ -54,11 +59,7 @@ def json_name(python_name: str) -> str:
     return _ACRONYMS.get(python_name) or re.sub(r"_(.)", lambda match: match[1].upper(), python_name)
 
 
-def _rfc3339(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-Timestamp = Annotated[AwareDatetime, PlainSerializer(_rfc3339, return_type=str, when_used="json")]
+Timestamp = Annotated[AwareDatetime, PlainSerializer(rfc3339, return_type=str, when_used="json")]
 Port = Annotated[int, Field(ge=1024, le=65535)]
 Ordinal = Annotated[int, Field(ge=0)]
 JsonObject = dict[str, Any]

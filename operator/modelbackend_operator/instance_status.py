@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from modelbackend_operator.actions import Wait
 from modelbackend_operator.api import (
+    GRPC_PORT,
     Endpoint,
     Instance,
     InstancePhase,
@@ -16,8 +17,6 @@ from modelbackend_operator.instances import any_container_running, claim_naming,
 from modelbackend_operator.model import Backend, Claim, Exposure, Observation, Pod
 from modelbackend_operator.problems import problem_of
 from modelbackend_operator.reasons import Reason
-
-GRPC_PORT = 50051
 
 
 def is_serving(pod: Pod) -> bool:

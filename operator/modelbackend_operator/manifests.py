@@ -17,6 +17,7 @@ from modelbackend_operator.api import (
     ANNOTATION_HOLDER,
     API_VERSION,
     FINALIZER,
+    GRPC_PORT,
     LABEL_BACKEND_UID,
     LABEL_MANAGED_BY,
     LABEL_ORDINAL,
@@ -32,7 +33,6 @@ from modelbackend_operator.api import (
 from modelbackend_operator.model import Backend, Exposure, Holder
 from modelbackend_operator.timestamps import micro_time
 
-GRPC_PORT = 50051
 CONTROL_TOKEN_KEY = "token"
 
 _LABEL_LENGTH = 63

@@ -69,7 +69,7 @@ def backend_from(raw: Raw, *, allow_host_path: bool) -> Backend:
     port_range = exposure.port_range if exposure is not None else None
     return Backend(
         ref=ref(raw),
-        model=mapping(asked.get("model")).get("name") or metadata["name"],
+        model=model_of(raw),
         generation=metadata.get("generation", 0),
         has_finalizer=has_finalizer(raw),
         deleting_since=deleting_since,
@@ -84,6 +84,11 @@ def backend_from(raw: Raw, *, allow_host_path: bool) -> Backend:
         status=mapping(raw.get("status")),
         raw=raw,
     )
+
+
+def model_of(raw: Raw) -> str:
+    """The name of a ModelBackend's model: the backend's own unless the spec gives another."""
+    return str(mapping(mapping(raw.get("spec")).get("model")).get("name") or raw["metadata"]["name"])
 
 
 def _ordinals(spec: Raw) -> tuple[int, ...]:
@@ -154,7 +159,7 @@ def pod_from(raw: Raw) -> Pod:
         template_hash=annotations(raw).get(ANNOTATION_TEMPLATE_HASH, ""),
         host_port=_host_port(spec),
         gated=any(gate.get("name") == SCHEDULING_GATE for gate in entries(spec.get("schedulingGates"))),
-        serving_label=labels(raw).get(LABEL_SERVING) == "true",
+        serving_label=_is_exposed(raw),
         serving_condition=_is_true(conditions, READINESS_GATE),
         stop=_stop_record(annotations(raw).get(ANNOTATION_STOP)),
         has_finalizer=has_finalizer(raw),
@@ -184,6 +189,11 @@ def _ordinal(raw: Raw) -> int:
         return in_name
     label = str(labels(raw).get(LABEL_ORDINAL, ""))
     return int(label) if label.isascii() and label.isdigit() else _NOBODYS_ORDINAL
+
+
+def _is_exposed(raw: Raw) -> bool:
+    """Both labels that came as the gate opened are as they were: an edited one hides the pod from its Service."""
+    return bool(labels(raw).get(LABEL_SERVING) == "true" and labels(raw).get(LABEL_POD_UID) == raw["metadata"]["uid"])
 
 
 def _host_port(spec: Raw) -> int | None:

@@ -9,10 +9,17 @@ import json
 from pathlib import PurePosixPath
 from typing import Any
 
-from modelbackend_operator.api import ANNOTATION_TEMPLATE_HASH, FINALIZER, READINESS_GATE, SCHEDULING_GATE
+from modelbackend_operator.api import (
+    ANNOTATION_TEMPLATE_HASH,
+    CONTROL_PORT,
+    FINALIZER,
+    GRPC_PORT,
+    METRICS_PORT,
+    READINESS_GATE,
+    SCHEDULING_GATE,
+)
 from modelbackend_operator.manifests import (
     CONTROL_TOKEN_KEY,
-    GRPC_PORT,
     control_secret_name,
     instance_labels,
     owned_metadata,
@@ -20,8 +27,6 @@ from modelbackend_operator.manifests import (
 from modelbackend_operator.model import Backend, Exposure
 from modelbackend_operator.spec import InvalidSpec, ModelBackendSpec, ModelSource, read_spec
 
-CONTROL_PORT = 50052
-METRICS_PORT = 9090
 CONTAINER = "server"
 
 READINESS_SERVICE = ""

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
 
-from modelbackend_operator.drain_client import CONTROL_PORT
+from modelbackend_operator.api import CONTROL_PORT
 from modelbackend_operator.kubernetes_api import KubernetesApi
 from modelbackend_operator.model import Pod
 

@@ -27,6 +27,7 @@ class ControlServer(control_pb2_grpc.ControlServicer):
     """Answers like a server that has one request in flight, to whoever has the backend's token."""
 
     def __init__(self) -> None:
+        self.port = 0
         self.asked = 0
         self.drained_for_seconds: list[float] = []
         self.silent = False
@@ -57,7 +58,8 @@ class ControlServer(control_pb2_grpc.ControlServicer):
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ControlServer]:
     control, listener = ControlServer(), grpc.aio.server()
     control_pb2_grpc.add_ControlServicer_to_server(control, listener)
-    monkeypatch.setattr(drain_client, "CONTROL_PORT", listener.add_insecure_port("127.0.0.1:0"))
+    control.port = listener.add_insecure_port("127.0.0.1:0")
+    monkeypatch.setattr(drain_client, "CONTROL_PORT", control.port)
     await listener.start()
     yield control
     await listener.stop(None)
@@ -154,13 +156,12 @@ def test_a_state_that_this_operator_does_not_know_is_no_report() -> None:
 
 
 @contextlib.asynccontextmanager
-async def port_forwarder(refuse: bool = False) -> AsyncIterator[str]:
+async def port_forwarder(port: int, refuse: bool = False) -> AsyncIterator[str]:
     """What an API server and a kubelet do for one port, by the protocol of the kubelet's port-forward."""
 
     async def portforward(request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(protocols=[PROTOCOL])
         await socket.prepare(request)
-        port = drain_client.CONTROL_PORT
         for channel in (0, 1):
             await socket.send_bytes(bytes([channel]) + port.to_bytes(2, "little"))
         if refuse:
@@ -197,7 +198,7 @@ def through(session: aiohttp.ClientSession, url: str) -> Address:
 
 
 async def test_a_server_is_reached_through_a_port_forward(server: ControlServer) -> None:
-    async with port_forwarder() as url, aiohttp.ClientSession() as session:
+    async with port_forwarder(server.port) as url, aiohttp.ClientSession() as session:
         report = await DrainClient(KEY, timeout_seconds=5, address=through(session, url)).status(BACKEND_UID, a_pod())
     assert report is not None
     assert report.pod_uid == "pod-uid"
@@ -205,7 +206,7 @@ async def test_a_server_is_reached_through_a_port_forward(server: ControlServer)
 
 
 async def test_a_port_forward_that_fails_is_unknown(server: ControlServer) -> None:
-    async with port_forwarder(refuse=True) as url, aiohttp.ClientSession() as session:
+    async with port_forwarder(server.port, refuse=True) as url, aiohttp.ClientSession() as session:
         assert (
             await DrainClient(KEY, timeout_seconds=1, address=through(session, url)).status(BACKEND_UID, a_pod())
             is None

@@ -49,6 +49,15 @@ def test_another_controllers_gate_is_not_ours() -> None:
     assert not a_pod(spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}).gated
 
 
+@pytest.mark.parametrize(
+    ("edit", "exposed"),
+    [({}, True), ({"modelbackend.dev/serving": "false"}, False), ({"modelbackend.dev/pod-uid": "another"}, False)],
+)
+def test_a_pod_is_exposed_while_both_labels_are_as_its_gate_left_them(edit: Json, exposed: bool) -> None:
+    written = {"modelbackend.dev/serving": "true", "modelbackend.dev/pod-uid": "the-uid"}
+    assert a_pod({"labels": {**written, **edit}}).serving_label is exposed
+
+
 def test_a_label_edited_by_hand_moves_no_pod_to_another_instance() -> None:
     assert a_pod({"labels": {"modelbackend.dev/ordinal": "5"}}).ordinal == 0
 
