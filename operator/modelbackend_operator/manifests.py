@@ -83,7 +83,7 @@ def ordinal_in_name(name: str) -> int | None:
 def _stem(backend: Backend) -> str:
     label = re.sub(r"[^a-z0-9]+", "-", backend.ref.name.lower()).strip("-")
     prefix = label if label[:1].isalpha() else f"mb-{label}"
-    return f"{prefix[:_PREFIX_LENGTH].rstrip('-')}-{_digest(backend.ref.uid)[:_HASH_DIGITS]}"
+    return f"{prefix[:_PREFIX_LENGTH]}-{_digest(backend.ref.uid)[:_HASH_DIGITS]}"
 
 
 def _first_free(name: str, taken: Container[str]) -> str:
