@@ -7,6 +7,7 @@ match node_control(["mb-worker"]):
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from e2e.cluster.docker import Docker
 from e2e.cluster.engine import running_engine
 from images.steps import StepError
 
+BOOT_SECONDS = 60.0
 KIND_LABEL = "io.x-k8s.kind.cluster"
 
 # Drops what enters and leaves the node, as a pulled cable does; routes, sockets and the traffic between the
@@ -47,7 +49,11 @@ class KindNodes:
     def start(self, node: str) -> None:
         """Start what was stopped or killed: the machine (its address may change), then the kubelet."""
         self.docker.output("start", node)
-        self.docker.output("exec", node, "systemctl", "start", "kubelet")
+        deadline = time.monotonic() + BOOT_SECONDS
+        while not self.docker.succeeds("exec", node, "systemctl", "start", "kubelet"):
+            if time.monotonic() > deadline:
+                raise StepError(f"{node}: the kubelet does not start {BOOT_SECONDS:.0f} s after the machine")
+            time.sleep(0.2)
 
     def kill(self, node: str) -> None:
         """Lose the machine: every process on it ends at once, without a word to anyone."""
