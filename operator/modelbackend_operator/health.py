@@ -19,14 +19,16 @@ MOST_MISSED_RESYNCS = 3
 
 
 class Health:
-    def __init__(self, resync: Resync, *, resync_seconds: float) -> None:
-        self._resync = resync
+    """`resync` is None until the parts are together, which waits for the API server: that is no reason to restart."""
+
+    def __init__(self, *, resync_seconds: float) -> None:
+        self.resync: Resync | None = None
         self._oldest_resync_seconds = MOST_MISSED_RESYNCS * resync_seconds
         self.loop_lag_seconds = 0.0
 
     def complaint(self) -> str | None:
         """Why this process should be restarted, or None."""
-        age = self._resync.age_seconds
+        age = self.resync.age_seconds if self.resync is not None else 0.0
         if age > self._oldest_resync_seconds:
             return f"the cluster was last read completely {age:.0f} s ago; see the log for what the API server says"
         if self.loop_lag_seconds > MOST_LAG_SECONDS:
@@ -43,7 +45,7 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        return self._resync.complete
+        return self.resync is not None and self.resync.complete
 
 
 @contextlib.asynccontextmanager

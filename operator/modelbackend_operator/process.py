@@ -52,19 +52,22 @@ async def run(settings: Settings, kubeconfig: str | None) -> int:
     api = await KubernetesApi.connect(
         kubeconfig, timeout_seconds=settings.request_timeout_seconds, observe=metrics.called
     )
+    health = Health(resync_seconds=settings.resync_seconds)
     async with contextlib.aclosing(api), contextlib.AsyncExitStack() as http:
-        parts = await _unless(stopping, _assemble(api, settings, metrics, outside=kubeconfig is not None))
+        port = await http.enter_async_context(serving(health, metrics, settings.http_host, settings.http_port))
+        log.info("reading the cluster; /healthz, /readyz and /metrics are on port %d", port)
+        parts = await _unless(stopping, _assemble(api, settings, metrics, health, outside=kubeconfig is not None))
         if parts is None:
             return 0
-        port = await http.enter_async_context(serving(parts.health, metrics, settings.http_host, settings.http_port))
-        log.info("reading the cluster; /healthz, /readyz and /metrics are on port %d", port)
         await _unless(stopping, parts.resync.first())
         if stopping.is_set():
             return 0
         return await _operate(parts, settings, stopping, http)
 
 
-async def _assemble(api: KubernetesApi, settings: Settings, metrics: Metrics, *, outside: bool) -> Parts:
+async def _assemble(
+    api: KubernetesApi, settings: Settings, metrics: Metrics, health: Health, *, outside: bool
+) -> Parts:
     backoff = Backoff(settings.backoff_seconds, settings.max_backoff_seconds)
     key = await persist(partial(control_key, api, settings.namespace), backoff)
     servers = DrainClient(
@@ -76,7 +79,7 @@ async def _assemble(api: KubernetesApi, settings: Settings, metrics: Metrics, *,
     resync = Resync(
         cluster.read_all, lambda keys: queue.add(*keys), period_seconds=settings.resync_seconds, backoff=backoff
     )
-    health = Health(resync, resync_seconds=settings.resync_seconds)
+    health.resync = resync
     metrics.watch(
         queue_depth=lambda: queue.depth,
         queue_oldest_seconds=lambda: queue.oldest_seconds,

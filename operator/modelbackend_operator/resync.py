@@ -10,6 +10,7 @@ from typing import TypeVar
 from modelbackend_operator.cluster import ClusterUnavailable
 from modelbackend_operator.queue import Backoff
 
+SECOND_READING_SECONDS = 10
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -50,10 +51,15 @@ class Resync:
         await persist(self.once, self._backoff)
 
     async def run(self) -> None:
-        """For ever, after the first."""
+        """For ever, after the first.
+
+        The second follows soon: watches begin with LISTs of their own, a little later than the first reading, and what
+        was deleted in between is told by none of them.
+        """
+        await asyncio.sleep(min(SECOND_READING_SECONDS, self._period_seconds))
         while True:
-            await asyncio.sleep(self._period_seconds)
             await persist(self.once, self._backoff)
+            await asyncio.sleep(self._period_seconds)
 
 
 async def persist(read: Callable[[], Awaitable[T]], backoff: Backoff) -> T:

@@ -30,7 +30,7 @@ def observation_of(
     return Observation(
         backend_uid=backend_uid,
         backend=backend,
-        namespace_terminating=_terminating(cache.get(Kind.NAMESPACE, "", namespace)),
+        namespace_terminating=_terminating(cache.get(Kind.NAMESPACE, "", namespace), live),
         claims=claims,
         pods=pods,
         services=services,
@@ -61,9 +61,9 @@ def _within(cache: Cache, kind: Kind, namespace: str, backend_uid: str) -> tuple
     return tuple(raw for raw in found if raw["metadata"]["namespace"] == namespace)
 
 
-def _terminating(namespace: Raw | None) -> bool:
-    """A namespace that is not there takes nothing new either."""
-    return namespace is None or namespace["metadata"].get("deletionTimestamp") is not None
+def _terminating(namespace: Raw | None, live: bool) -> bool:
+    """One that a live read does not find takes nothing new either; one that no watch has told of yet may be new."""
+    return live if namespace is None else namespace["metadata"].get("deletionTimestamp") is not None
 
 
 def _lease(cache: Cache, backend: Backend | None, backend_uid: str, operator_namespace: str) -> Lease | None:

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.apiserver
 PATIENCE_SECONDS = 30
 GROUP = "/apis/modelbackend.dev/v1alpha1"
 ROOT = Path(__file__).parents[2]
+PYTHONPATH = f"{ROOT / 'operator'}:{ROOT / 'backend_image'}"
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,11 @@ def account(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @contextmanager
-def operator(account: Path, log: Path, **settings: str) -> Iterator[Operator]:
-    """Running and ready, until the block ends."""
+def operator(account: Path, log: Path, *, ready: bool = True, **settings: str) -> Iterator[Operator]:
+    """Running, and ready unless it cannot be, until the block ends."""
     environment = {
         **os.environ,
-        "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'backend_image'}",
+        "PYTHONPATH": PYTHONPATH,
         "MODELBACKEND_OPERATOR_NAMESPACE": NAMESPACE,
         "MODELBACKEND_OPERATOR_HTTP_PORT": "0",
         "MODELBACKEND_OPERATOR_HTTP_HOST": "127.0.0.1",
@@ -66,7 +67,9 @@ def operator(account: Path, log: Path, **settings: str) -> Iterator[Operator]:
     running = Operator(process, log)
     try:
         await_condition("the operator to serve HTTP", lambda: "are on port" in log.read_text(), PATIENCE_SECONDS)
-        await_condition("the operator to be ready", lambda: running.http("/readyz")[0] == 200, PATIENCE_SECONDS)
+        await_condition(
+            "the operator to be ready", lambda: not ready or running.http("/readyz")[0] == 200, PATIENCE_SECONDS
+        )
         yield running
     finally:
         if process.poll() is None:
@@ -173,3 +176,34 @@ def test_it_stops_when_told_and_says_how_it_is_while_it_runs(
         assert 'modelbackend_operator_api_call_seconds_count{code="201",resource="pods",verb="POST"}' in metrics
         assert running.stop() == 0
     assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def test_it_waits_for_an_api_server_that_cannot_be_reached_and_can_be_stopped_meanwhile(
+    api_server: ApiServer, account: Path, tmp_path: Path
+) -> None:
+    nobody = tmp_path / "nobody.kubeconfig"
+    nobody.write_text(account.read_text().replace(api_server.url, "https://127.0.0.1:1"))
+    with operator(nobody, tmp_path / "log", ready=False) as running:
+        await_condition("a warning", lambda: "cannot be read" in (tmp_path / "log").read_text(), PATIENCE_SECONDS)
+        assert running.http("/healthz") == (200, "ok")
+        assert running.http("/readyz") == (503, "the cluster has not been read yet")
+        assert running.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"MODELBACKEND_OPERATOR_NAMESPACE": "no-such-namespace"}, "no-such-namespace"),
+        ({"MODELBACKEND_OPERATOR_NODE_PORTS": "30000"}, "write it as FIRST-LAST"),
+    ],
+    ids=["a namespace that is not there", "a setting that cannot be read"],
+)
+def test_what_no_waiting_mends_ends_it_at_once_with_what_to_do(
+    account: Path, change: dict[str, str], words: str
+) -> None:
+    command = [sys.executable, "-m", "modelbackend_operator", "run", "--kubeconfig", str(account)]
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "MODELBACKEND_OPERATOR_HTTP_PORT": "0", **change}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 64
+    assert words in ended.stderr
+    assert "Traceback" not in ended.stderr

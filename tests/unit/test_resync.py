@@ -84,8 +84,11 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 async def test_the_probes_answer_for_the_reading_of_the_cluster_and_for_the_event_loop() -> None:
     watched = resync(Readings())
-    health = Health(watched, resync_seconds=300)
+    health = Health(resync_seconds=300)
     async with serving(health, Metrics(), "127.0.0.1", 0) as port:
+        assert await asyncio.to_thread(get, port, "/healthz") == (200, "ok")
+        assert await asyncio.to_thread(get, port, "/readyz") == (503, "the cluster has not been read yet")
+        health.resync = watched
         assert await asyncio.to_thread(get, port, "/readyz") == (503, "the cluster has not been read yet")
         await watched.once()
         assert await asyncio.to_thread(get, port, "/readyz") == (200, "ok")
@@ -101,7 +104,7 @@ async def test_the_probes_answer_for_the_reading_of_the_cluster_and_for_the_even
 
 
 async def test_a_blocked_event_loop_is_measured() -> None:
-    health = Health(resync(Readings()), resync_seconds=300)
+    health = Health(resync_seconds=300)
     task = asyncio.create_task(health.measure_lag(every_seconds=0.01))
     await asyncio.sleep(0)
     blocked = asyncio.get_running_loop().time() + 0.2

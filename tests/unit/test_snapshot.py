@@ -1,0 +1,116 @@
+"""From the cache to an observation: what belongs to a backend, and what only looks so."""
+
+from typing import Any
+
+from modelbackend_operator.cache import Cache
+from modelbackend_operator.kinds import Kind
+from modelbackend_operator.manifests import lease_name
+from modelbackend_operator.model import NodeId, Observation
+from modelbackend_operator.settings import Settings
+from modelbackend_operator.snapshot import observation_of
+
+UID = "backend-uid"
+SETTINGS = Settings()
+
+
+def metadata(name: str, uid: str, namespace: str = "models", **more: Any) -> dict[str, Any]:
+    return {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": "1", **more}
+
+
+def owned(name: str, uid: str, owner: str = UID, namespace: str = "models") -> dict[str, Any]:
+    owners = [{"apiVersion": "modelbackend.dev/v1alpha1", "name": "a", "uid": owner, "controller": True}]
+    return metadata(name, uid, namespace, ownerReferences=owners)
+
+
+def a_cache(**exposure: Any) -> Cache:
+    source = {"persistentVolumeClaim": {"claimName": "weights", "path": "model.gguf"}}
+    spec = {"model": {"source": source}, "exposure": exposure}
+    cache = Cache()
+    cache.put(Kind.BACKEND, {"metadata": metadata("a", UID, generation=1), "spec": spec})
+    return cache
+
+
+def put_claim(cache: Cache, port: int, owner: str, node: str = "") -> None:
+    backend = {"namespace": "models", "name": f"of-{owner}", "uid": owner}
+    claim: dict[str, Any] = {"spec": {"port": port, "exposure": "NodePort", "backend": backend, "ordinal": 0}}
+    claim["metadata"] = {"name": f"port-{port}", "uid": f"claim-{port}", "resourceVersion": "1"}
+    claim["status"] = {"phase": "Bound", "node": {"name": node, "uid": "n", "bootID": "b"}} if node else {}
+    cache.put(Kind.CLAIM, claim)
+
+
+def observe(cache: Cache, *, live: bool = False, outside: dict[int, str] | None = None) -> Observation:
+    return observation_of(cache, UID, SETTINGS, ports_outside=outside or {}, live=live)
+
+
+def test_ports_are_taken_by_others_claims_and_by_what_is_outside_within_the_pool_only() -> None:
+    cache = a_cache()
+    put_claim(cache, 30001, UID)
+    put_claim(cache, 30002, "other")
+    put_claim(cache, 20000, "other")
+    observation = observe(cache, outside={30003: "a Service outside this operator"})
+    assert [claim.port for claim in observation.claims] == [30001]
+    assert observation.ports.taken_by == {30002: "models/of-other", 30003: "a Service outside this operator"}
+    assert (observation.ports.first, observation.ports.last) == (30000, 30085)
+
+
+def test_a_pinned_port_outside_of_the_pool_is_told_as_taken_too() -> None:
+    cache = a_cache(nodePort=31000)
+    put_claim(cache, 31000, "other")
+    put_claim(cache, 31001, "other")
+    assert observe(cache).ports.taken == {31000}
+
+
+def test_an_object_in_another_namespace_is_not_the_backends_whatever_it_says() -> None:
+    cache = a_cache()
+    cache.put(Kind.POD, {"metadata": owned("mine-0", "1")})
+    cache.put(Kind.POD, {"metadata": owned("theirs-0", "2", namespace="tenant")})
+    assert [pod.ref.name for pod in observe(cache).pods] == ["mine-0"]
+
+
+def test_names_of_others_in_the_namespace_are_taken_and_own_ones_are_not() -> None:
+    cache = a_cache()
+    cache.put(Kind.POD, {"metadata": owned("mine-0", "1")})
+    cache.put(Kind.POD, {"metadata": owned("other-0", "2", owner="other")})
+    cache.put(Kind.SERVICE, {"metadata": metadata("stranger", "3")})
+    cache.put(Kind.SERVICE, {"metadata": metadata("elsewhere", "4", "tenant")})
+    assert observe(cache).taken_names == {"other-0", "stranger"}
+
+
+def test_a_namespace_that_no_watch_told_of_yet_is_not_taken_for_one_that_ends() -> None:
+    cache = a_cache()
+    assert not observe(cache).namespace_terminating
+    assert observe(cache, live=True).namespace_terminating
+    namespace = {"metadata": {"name": "models", "uid": "n", "resourceVersion": "1"}}
+    cache.put(Kind.NAMESPACE, namespace)
+    assert not observe(cache, live=True).namespace_terminating
+    ending = namespace["metadata"] | {"resourceVersion": "2", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    cache.put(Kind.NAMESPACE, {"metadata": ending})
+    assert observe(cache).namespace_terminating
+
+
+def test_nodes_are_those_of_pods_and_of_claims_whose_pod_is_gone() -> None:
+    cache = a_cache()
+    put_claim(cache, 30001, UID, node="lost")
+    for number, name in enumerate(("lost", "unrelated")):
+        node = {"metadata": {"name": name, "uid": f"uid-{number}", "resourceVersion": "1"}}
+        cache.put(Kind.NODE, node | {"status": {"nodeInfo": {"bootID": "boot"}}})
+    assert observe(cache).nodes == {"lost": NodeId("lost", "uid-0", "boot")}
+
+
+def test_the_lease_is_that_of_the_model_and_without_a_backend_the_one_taken_for_it() -> None:
+    cache = a_cache()
+    name = lease_name("models", "a")
+    holder = f'{{"backendUID": "{UID}", "ordinal": 0, "podUID": "p", "purpose": "BackendDeleted"}}'
+    annotations = {"modelbackend.dev/holder": holder}
+    cache.put(Kind.LEASE, {"metadata": metadata(name, "l", SETTINGS.namespace, annotations=annotations)})
+    with_backend = observe(cache)
+    assert with_backend.lease is not None
+    cache.forget(Kind.BACKEND, "models", "a")
+    without = observe(cache)
+    assert (without.backend, without.lease) == (None, with_backend.lease)
+
+
+def test_of_a_backend_that_nothing_is_known_of_there_is_nothing_to_see() -> None:
+    observation = observation_of(Cache(), "unknown", SETTINGS, ports_outside={})
+    assert observation.backend is None
+    assert (observation.claims, observation.pods, observation.services, observation.lease) == ((), (), (), None)
