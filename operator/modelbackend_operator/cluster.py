@@ -30,5 +30,5 @@ class Cluster(Protocol):
         ...
 
 
-class ClusterUnavailable(Exception):
+class ClusterUnavailable(Exception):  # noqa: N818 - a state of the cluster, nobody's error
     """The API server could not be read; says what was asked and what came back."""
