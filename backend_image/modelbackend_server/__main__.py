@@ -13,6 +13,9 @@ def main() -> NoReturn:
     # As process 1 of a container there is no default action: a SIGTERM during the imports would be lost.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
+    # gRPC's own lines are no JSON, and say less than ours.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
     import asyncio
 
     import uvloop

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from .engine import Engine, Loaded
 from .exits import Exit
@@ -31,7 +31,7 @@ class Admission:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings = settings
         self.metrics = metrics
-        self.engine = Engine(settings, self, asyncio.get_running_loop().call_soon_threadsafe)
+        self.engine = Engine(settings, self, _poster(asyncio.get_running_loop()))
         self.lifecycle = Lifecycle()
         self.reader: Reader | None = None
         self.failure: Exit | None = None
@@ -166,3 +166,12 @@ class Admission:
                     if not generation.has_token:
                         self.metrics.first_token_seconds.observe(now - generation.accepted_at)
             generation.put(event)
+
+
+def _poster(loop: asyncio.AbstractEventLoop) -> Callable[[Callable[[], None]], None]:
+    def post(call: Callable[[], None]) -> None:
+        # The loop is closed where the engine was left behind in the middle of a long step: nobody listens then.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(call)
+
+    return post

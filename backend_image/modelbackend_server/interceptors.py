@@ -76,6 +76,13 @@ class BearerToken(grpc.aio.ServerInterceptor):
     def __init__(self, file: Path) -> None:
         self._file = file
 
+    def read(self) -> bytes:
+        """The token of this moment; b"" where there is none, and then nobody is let in."""
+        try:
+            return self._file.read_bytes().strip()
+        except OSError:
+            return b""
+
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> Handler | None:
@@ -83,7 +90,7 @@ class BearerToken(grpc.aio.ServerInterceptor):
         if given is None or not given.startswith(TOKEN_SCHEME):
             words = f"control needs the metadata `{TOKEN_KEY}: {TOKEN_SCHEME}<token>`"
             return ending(lambda context: context.abort(grpc.StatusCode.UNAUTHENTICATED, words))
-        wanted = self._file.read_bytes().strip()
+        wanted = self.read()
         if not wanted or not hmac.compare_digest(given.removeprefix(TOKEN_SCHEME).encode(), wanted):
             words = "this is not the token of this backend; it is made anew when its Secret is deleted"
             return ending(lambda context: context.abort(grpc.StatusCode.PERMISSION_DENIED, words))

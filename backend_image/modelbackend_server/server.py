@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -63,7 +64,7 @@ class Server:
     """One server from its ports to its end; in tests several may follow each other in one process."""
 
     def __init__(self, settings: Settings) -> None:
-        """Call on a running event loop."""
+        """Call on a running event loop. Raises UnservableError where the token of control cannot be read."""
         self.settings = settings
         self.metrics = Metrics()
         self.admission = Admission(settings, self.metrics)
@@ -77,7 +78,7 @@ class Server:
         if settings.reflection:
             names = (INFERENCE_SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
             reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), self._inference)
-        guards = [BearerToken(settings.control_token_file)] if settings.control_token_file else []
+        guards = [_guard(settings.control_token_file)] if settings.control_token_file else []
         self._control = grpc.aio.server(interceptors=[*guards, IdentityCheck(identity)], options=_options(settings))
         control_pb2_grpc.add_ControlServicer_to_server(ControlService(self.admission, identity), self._control)
 
@@ -172,6 +173,14 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ]
+
+
+def _guard(token_file: Path) -> BearerToken:
+    guard = BearerToken(token_file)
+    if not guard.read():
+        words = f"control token file {token_file} cannot be read, or is empty: mount the backend's Secret there"
+        raise UnservableError(ExitCode.BAD_CONFIGURATION, words)
+    return guard
 
 
 def _bind(server: grpc.aio.Server, address: str, port: int) -> int:

@@ -17,8 +17,8 @@ import pytest
 
 from modelbackend.v1 import control_pb2, control_pb2_grpc, inference_pb2, inference_pb2_grpc
 from modelbackend_client import AsyncClient
-from modelbackend_server.engine import Context
 from modelbackend_server.exits import Exit
+from modelbackend_server.llama import Context
 from modelbackend_server.plan import BatchPlan
 from modelbackend_server.sampling import Logits
 from modelbackend_server.server import Ports, Server

@@ -42,6 +42,8 @@ async def test_control_asks_for_the_token_in_the_file_as_it_is_now(tiny: Path, t
         assert (await code_of(address, (("authorization", "Bearer first"),)))[0] is grpc.StatusCode.PERMISSION_DENIED
         token.write_text("")
         assert (await code_of(address, (("authorization", "Bearer "),)))[0] is grpc.StatusCode.PERMISSION_DENIED
+        token.unlink()
+        assert (await code_of(address, (("authorization", "Bearer "),)))[0] is grpc.StatusCode.PERMISSION_DENIED
 
 
 async def test_a_call_for_another_backend_is_refused_and_names_both(tiny: Path) -> None:

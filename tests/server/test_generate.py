@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -140,6 +141,19 @@ async def test_a_prompt_too_long_is_refused_with_both_numbers(tiny: Path) -> Non
     assert fitting.finished.usage.completion_tokens == 1
 
 
+OUT_OF_RANGE: tuple[tuple[str, Any], ...] = (
+    ("temperature", -0.5),
+    ("temperature", 11),
+    ("temperature", float("nan")),
+    ("top_p", 0),
+    ("top_p", 1.5),
+    ("min_p", -1),
+    ("min_p", 2),
+    ("repeat_penalty", 0),
+    ("repeat_penalty", float("inf")),
+)
+
+
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
@@ -157,17 +171,7 @@ async def test_a_prompt_too_long_is_refused_with_both_numbers(tiny: Path) -> Non
                 inference_pb2.GenerateRequest(prompt="the", sampling=inference_pb2.Sampling(**{name: value})),
                 f"sampling.{name} is {value:g}, it must be",
             )
-            for name, value in (
-                ("temperature", -0.5),
-                ("temperature", 11),
-                ("temperature", float("nan")),
-                ("top_p", 0),
-                ("top_p", 1.5),
-                ("min_p", -1),
-                ("min_p", 2),
-                ("repeat_penalty", 0),
-                ("repeat_penalty", float("inf")),
-            )
+            for name, value in OUT_OF_RANGE
         ),
     ],
 )

@@ -13,8 +13,7 @@ import pytest
 from modelbackend.v1 import inference_pb2, inference_pb2_grpc
 from modelbackend_client import CallError
 from modelbackend_client.errors import from_rpc
-from modelbackend_server.engine import Context
-from modelbackend_server.llama import DecodeError
+from modelbackend_server.llama import Context, DecodeError
 from tests.server.harness import GREEDY, LONG, PATIENCE_SECONDS, DeafCaller, Gate, greedy, next_event, rest, running
 
 
@@ -103,9 +102,7 @@ async def test_a_cancel_takes_effect_between_two_chunks_of_a_long_prompt(tiny: P
         assert gate.steps < 10
 
 
-async def test_a_deadline_that_passes_in_the_queue_is_told_and_the_request_never_starts(
-    tiny: Path, gate: Gate
-) -> None:
+async def test_a_deadline_that_passes_in_the_queue_is_told_and_the_request_never_starts(tiny: Path, gate: Gate) -> None:
     async with running(tiny, slots=1, request_timeout_seconds=0.3) as server:
         gate.close()
         running_one = asyncio.create_task(error_of(server.stub.Generate(greedy("the", 5))))
@@ -259,7 +256,9 @@ async def test_after_many_mixed_requests_nothing_is_left(tiny: Path) -> None:
         assert requests.cancelled > 0
         assert requests.refused > 0
         # All slots work: as many requests as there are slots run at the same time.
-        answers = await asyncio.gather(*(server.client.generate("the", max_tokens=30, sampling=GREEDY) for _ in range(3)))
+        answers = await asyncio.gather(
+            *(server.client.generate("the", max_tokens=30, sampling=GREEDY) for _ in range(3))
+        )
         assert len({answer.text for answer in answers}) == 1
 
 

@@ -21,10 +21,11 @@ SEED = 1234
 OUTPUT_SCALE = 4.0
 SPACE = "\u2581"
 SPECIAL = ("<unk>", "<s>", "</s>")
-WORDS = (
-    "the of and to in is was for on that with as it by at from his an were are which be this had has have not one "
-    "also their its new after they two her she all been other when there time may more than first who most some into"
-).split()
+TEXT = """
+the of and to in is was for on that with as it by at from his an were are which be this had has have not one also
+their its new after they two her she all been other when there time may more than first who most some into
+"""
+WORDS = TEXT.split()
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message.role == 'system' and not loop.first %}{{ raise_exception('system must come first') }}{% endif %}"

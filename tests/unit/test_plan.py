@@ -1,0 +1,73 @@
+"""Which tokens go into the next batch."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modelbackend_server.plan import BatchPlan, Chunk, Pending, plan
+
+
+def test_nothing_pending_plans_nothing() -> None:
+    assert plan([], 512) == BatchPlan(())
+
+
+def test_a_prompt_that_fits_is_evaluated_at_once_and_asked_what_comes_next() -> None:
+    assert plan([Pending(0, 0, 100)], 512) == BatchPlan((Chunk(0, 0, 100, wants_logits=True),))
+
+
+def test_a_long_prompt_is_cut_into_chunks_and_only_the_last_one_is_asked() -> None:
+    assert plan([Pending(0, 0, 100)], 60) == BatchPlan((Chunk(0, 0, 60, wants_logits=False),))
+    assert plan([Pending(0, 60, 100)], 60) == BatchPlan((Chunk(0, 60, 100, wants_logits=True),))
+
+
+def test_a_generating_sequence_takes_its_step_before_anothers_prompt() -> None:
+    assert plan([Pending(3, 0, 1000), Pending(1, 40, 41)], 512) == BatchPlan(
+        (Chunk(1, 40, 41, wants_logits=True), Chunk(3, 0, 511, wants_logits=False))
+    )
+
+
+def test_prompts_are_evaluated_first_come_first_served() -> None:
+    assert plan([Pending(2, 0, 300), Pending(0, 0, 300)], 512) == BatchPlan(
+        (Chunk(2, 0, 300, wants_logits=True), Chunk(0, 0, 212, wants_logits=False))
+    )
+
+
+@st.composite
+def pendings(draw: st.DrawFn) -> list[Pending]:
+    slots = draw(st.lists(st.integers(0, 15), unique=True, min_size=1, max_size=16))
+    made = []
+    for slot in slots:
+        evaluated = draw(st.integers(0, 1000))
+        made.append(Pending(slot, evaluated, evaluated + draw(st.integers(1, 1000))))
+    return made
+
+
+@given(pendings(), st.integers(16, 2048))
+def test_a_plan_is_never_empty_never_too_long_and_skips_no_position(pending: list[Pending], budget: int) -> None:
+    batch = plan(pending, budget)
+    by_slot = {sequence.slot: sequence for sequence in pending}
+    assert 0 < batch.token_count <= budget
+    assert len({chunk.slot for chunk in batch.chunks}) == len(batch.chunks)
+    for chunk in batch.chunks:
+        sequence = by_slot[chunk.slot]
+        assert chunk.start == sequence.evaluated
+        assert chunk.start < chunk.stop <= sequence.known
+        assert chunk.wants_logits == (chunk.stop == sequence.known)
+
+
+@given(pendings(), st.integers(16, 2048))
+def test_every_generating_sequence_takes_part_in_every_plan(pending: list[Pending], budget: int) -> None:
+    planned = {chunk.slot for chunk in plan(pending, budget).chunks}
+    assert {sequence.slot for sequence in pending if sequence.known - sequence.evaluated == 1} <= planned
+
+
+@given(pendings(), st.integers(16, 512))
+def test_every_prompt_is_through_after_a_bounded_number_of_plans(pending: list[Pending], budget: int) -> None:
+    tokens = sum(sequence.known - sequence.evaluated for sequence in pending)
+    left = {sequence.slot: sequence for sequence in pending}
+    for _ in range(tokens // budget + 1):
+        for chunk in plan(list(left.values()), budget).chunks:
+            left[chunk.slot] = Pending(chunk.slot, chunk.stop, left[chunk.slot].known)
+        left = {slot: sequence for slot, sequence in left.items() if sequence.evaluated < sequence.known}
+    assert left == {}
