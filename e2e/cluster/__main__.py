@@ -1,6 +1,6 @@
 """The test cluster's command line; see README.md beside this file.
 
-python3 -m e2e.cluster up|down|status|env|load ARCHIVE|node ACT NODE|preflight
+python3 -m e2e.cluster up|down|status|env|load ARCHIVE|node ACT NODE|binaries|preflight
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from e2e.cluster import lifecycle, nodes
+from e2e.cluster.binaries import build_all
 from e2e.cluster.preflight import preflight
 from images.steps import StepError
 
@@ -29,6 +30,7 @@ def main() -> None:
     node = commands.add_parser("node", help="make a node fail, or end its failure")
     node.add_argument("act", choices=nodes.ACTS)
     node.add_argument("node")
+    commands.add_parser("binaries", help="build Kubernetes' programs from source, and print their folders")
     commands.add_parser("preflight", help="what this host lacks; installs Debian packages when root")
     try:
         _run(parser.parse_args())
@@ -52,6 +54,8 @@ def _run(arguments: argparse.Namespace) -> None:
             lifecycle.load_archive(arguments.name, arguments.archive)
         case "node":
             nodes.act(arguments.act, arguments.node)
+        case "binaries":
+            print(*build_all().folders, sep="\n")
         case "preflight":
             preflight()
 

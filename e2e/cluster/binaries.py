@@ -5,42 +5,50 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from images.cache import cache_root, digest_of, publish
 from images.steps import run_logged
 
 TOOLS = Path(__file__).parent / "tools"
-ALL = ("tool", "./cmd/...")  # go.mod's tools, and our own programs beside it
-TOOLING = ("sigs.k8s.io/kind", "./cmd/fake-gpu")
+
+# What `go build` is asked for. The first two change with go.mod only, the last with the sources beside it too.
+PINNED = ("tool",)
+KIND = ("sigs.k8s.io/kind",)
+OWN = ("./cmd/...",)
 
 
 @dataclass(frozen=True)
 class Binaries:
-    """The folder that holds kind, kubectl, kubelet, kube-apiserver and the others, each a static program."""
+    """Folders of static programs: kind, and for a node from source kubelet, kube-apiserver and the others."""
 
-    folder: Path
+    folders: tuple[Path, ...]
 
     def __getitem__(self, name: str) -> Path:
-        return self.folder / name
-
-    @cached_property
-    def digest(self) -> str:
-        return self.folder.name
+        for folder in self.folders:
+            if (folder / name).exists():
+                return folder / name
+        raise KeyError(f"no {name} in {', '.join(map(str, self.folders))}")
 
 
 def build_all() -> Binaries:
     """Build every program at the first call for these sources (some ten minutes on two cores)."""
-    return _build(ALL, f"Kubernetes {kubernetes_version()} and the other programs, from source")
+    pinned = _build(PINNED, f"Kubernetes {kubernetes_version()} and the other programs, from source")
+    return Binaries((pinned, _build(OWN, "the nodes' own programs, from source")))
 
 
 def build_tooling() -> Binaries:
     """Build only what a cluster of ready-made node images needs: kind and the fake GPUs' plugin."""
-    return _build(TOOLING, "kind and the fake GPUs' plugin, from source")
+    return Binaries((_build(KIND, "kind, from source"), _build(OWN, "the fake GPUs' plugin, from source")))
 
 
-def _build(packages: Sequence[str], title: str) -> Binaries:
+def binaries_folder(packages: Sequence[str]) -> Path:
+    """Where the programs of these packages, in these versions, are or will be."""
+    sources = [TOOLS] if packages == OWN else [TOOLS / "go.mod", TOOLS / "go.sum"]
+    return cache_root() / "cluster" / "bin" / digest_of(*sources, _linker_flags(), " ".join(packages))
+
+
+def _build(packages: Sequence[str], title: str) -> Path:
     folder = binaries_folder(packages)
     if not folder.exists():
         with publish(folder) as draft:
@@ -54,12 +62,7 @@ def _build(packages: Sequence[str], title: str) -> Binaries:
             )
             if (draft / "server").exists():  # the root package of etcd's server module
                 (draft / "server").rename(draft / "etcd")
-    return Binaries(folder)
-
-
-def binaries_folder(packages: Sequence[str]) -> Path:
-    """Where the programs of these packages, in these versions, are or will be."""
-    return cache_root() / "cluster" / "bin" / digest_of(TOOLS, _linker_flags(), " ".join(packages))
+    return folder
 
 
 def module_version(module: str) -> str:

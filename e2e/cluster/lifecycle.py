@@ -6,7 +6,7 @@ import json
 import time
 from pathlib import Path
 
-from e2e.cluster.binaries import Binaries, build_all, build_tooling
+from e2e.cluster.binaries import OWN, Binaries, binaries_folder, build_all, build_tooling
 from e2e.cluster.component_images import write_fake_gpu_image
 from e2e.cluster.docker import Docker
 from e2e.cluster.engine import OwnEngine, running_engine
@@ -48,7 +48,7 @@ def up(name: str, workers: int) -> None:
 
 def add_fake_gpus(cluster: KindCluster, binaries: Binaries) -> None:
     """Give every worker devices of nvidia.com/gpu."""
-    archive = cache_root() / "cluster" / f"fake-gpu-{binaries.digest}.tar"
+    archive = cache_root() / "cluster" / f"fake-gpu-{binaries_folder(OWN).name}.tar"
     if not archive.exists():
         with publish(archive) as draft:
             write_fake_gpu_image(draft, binaries)

@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 
 from e2e.cluster import component_images
-from e2e.cluster.binaries import ALL, TOOLS, Binaries, binaries_folder, build_all, kubernetes_version
+from e2e.cluster.binaries import OWN, PINNED, TOOLS, Binaries, binaries_folder, build_all, kubernetes_version
 from e2e.cluster.docker import Docker
 from e2e.cluster.engine import OwnEngine
 from images import debian_base
@@ -104,8 +104,9 @@ def published_reference() -> str:
 
 def built_reference() -> str:
     """The name of the image that would be built here: it changes with everything that goes into it."""
+    programs = (binaries_folder(PINNED).name, binaries_folder(OWN).name)
     sources = (CONTEXT, Path(component_images.__file__), Path(debian_base.__file__))
-    inputs = digest_of(binaries_folder(ALL).name, " ".join(NODE_PACKAGES), IMPORT_SCRIPT, *sources)
+    inputs = digest_of(*programs, " ".join(NODE_PACKAGES), IMPORT_SCRIPT, *sources)
     return f"localhost/kind-node:{kubernetes_version()}-{inputs}"
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from e2e.cluster.binaries import ALL, binaries_folder
+from e2e.cluster.binaries import PINNED, binaries_folder
 
 BIN_VARIABLE = "MODELBACKEND_CLUSTER_BIN"
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
@@ -40,12 +40,12 @@ class BinariesMissingError(Exception):
 
 def find_binaries() -> Path:
     """The folder of the test cluster's programs: $MODELBACKEND_CLUSTER_BIN, else where their build puts them."""
-    folder = Path(os.environ.get(BIN_VARIABLE) or binaries_folder(ALL))
+    folder = Path(os.environ.get(BIN_VARIABLE) or binaries_folder(PINNED))
     missing = [name for name in PROGRAMS if not os.access(folder / name, os.X_OK)]
     if missing:
         raise BinariesMissingError(
             f"{', '.join(missing)} not found in {folder}. Build them from source (ten minutes, once) with "
-            "`python3 -c 'from e2e.cluster.binaries import build_all; build_all()'`, "
+            "`python3 -m e2e.cluster binaries`, "
             f"or name a folder that has them in {BIN_VARIABLE}; MODELBACKEND_SKIP_APISERVER=1 leaves these tests out."
         )
     return folder

@@ -16,9 +16,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"modelbackend.dev/e2e/cluster/tools/internal/apiserver"
 )
 
 func main() {
@@ -26,12 +25,10 @@ func main() {
 	if nodeName == "" {
 		log.Fatal("NODE_NAME must be set")
 	}
-	config, err := rest.InClusterConfig()
-	if err != nil {
-		log.Fatal(err)
-	}
 	plugin := newPlugin()
-	go plugin.followNode(kubernetes.NewForConfigOrDie(config), nodeName, os.Getenv("FAKE_GPU_COUNT"))
+	_, known := plugin.current()
+	go plugin.followNode(apiserver.Client(""), nodeName, os.Getenv("FAKE_GPU_COUNT"))
+	<-known // a kubelet that was told of no devices would refuse the pods that have some
 	for {
 		if err := serveUntilKubeletRestarts(plugin); err != nil {
 			log.Print(err)

@@ -84,7 +84,7 @@ func (p *plugin) set(devices []*pluginapi.Device) {
 	same := slices.EqualFunc(devices, p.devices, func(a, b *pluginapi.Device) bool {
 		return a.ID == b.ID && a.Health == b.Health
 	})
-	if same {
+	if same && p.devices != nil {
 		return
 	}
 	log.Printf("devices: %v", devices)

@@ -20,10 +20,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	listers "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"modelbackend.dev/e2e/cluster/tools/internal/apiserver"
 )
 
 const (
@@ -57,12 +56,8 @@ func main() {
 	if nodeName == "" || podSubnet == "" || controlPlane == "" {
 		log.Fatal("NODE_NAME, POD_SUBNET and CONTROL_PLANE_ENDPOINT must be set")
 	}
-	config, err := rest.InClusterConfig()
-	if err != nil {
-		log.Fatal(err)
-	}
-	config.Host = "https://" + controlPlane // kube-proxy may not serve the API server's Service yet
-	factory := informers.NewSharedInformerFactory(kubernetes.NewForConfigOrDie(config), 0)
+	// Not through the API server's Service, which kube-proxy may not serve yet.
+	factory := informers.NewSharedInformerFactory(apiserver.Client(controlPlane), 0)
 	changed := make(chan struct{}, 1)
 	notify := func() {
 		select {

@@ -13,9 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"modelbackend.dev/e2e/cluster/tools/internal/apiserver"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 )
 
@@ -36,12 +35,8 @@ func main() {
 	if nodeName == "" || folder == "" {
 		log.Fatal("NODE_NAME and VOLUMES_FOLDER must be set")
 	}
-	config, err := rest.InClusterConfig()
-	if err != nil {
-		log.Fatal(err)
-	}
 	ctx := context.Background()
-	controller.NewProvisionController(klog.FromContext(ctx), kubernetes.NewForConfigOrDie(config), provisionerName,
+	controller.NewProvisionController(klog.FromContext(ctx), apiserver.Client(""), provisionerName,
 		&provisioner{nodeName, folder}, controller.LeaderElection(false)).Run(ctx)
 }
 
