@@ -1,0 +1,354 @@
+"""How an instance begins: for each stage on the way from nothing to serving, the one write that comes next."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from modelbackend_operator.actions import (
+    Act,
+    Action,
+    AddFinalizer,
+    BindClaim,
+    CreateClaim,
+    CreatePod,
+    CreateService,
+    Decision,
+    DeletePod,
+    Done,
+    PointService,
+    RecordNode,
+    ReserveClaim,
+    SetServing,
+    Ungate,
+    Wait,
+    WriteStatus,
+)
+from modelbackend_operator.decide import decide
+from modelbackend_operator.model import Claim, ClaimPhase, Exposure, NodeId, Observation, Ports, ServerState
+from modelbackend_operator.starting import probe_order
+from tests.unit.builders import (
+    NODE,
+    NOW,
+    POD_UID,
+    PORT,
+    a_backend,
+    a_claim,
+    a_gated_pod,
+    a_loading_pod,
+    a_report,
+    a_service,
+    a_serving_pod,
+    a_shared_service,
+    a_world,
+    an_unscheduled_pod,
+    bound,
+    later,
+    shown,
+)
+
+RESERVED, BOUND, COOLING, WITHHELD = ClaimPhase.RESERVED, ClaimPhase.BOUND, ClaimPhase.COOLING, ClaimPhase.WITHHELD
+
+
+def action_of(decision: Decision) -> Action:
+    assert isinstance(decision, Act), decision
+    return decision.action
+
+
+def wait_of(observation: Observation) -> Wait:
+    """Of the world once the wait is shown in status."""
+    told = action_of(decide(observation, NOW))
+    assert isinstance(told, WriteStatus)
+    assert observation.backend is not None
+    decision = decide(replace(observation, backend=replace(observation.backend, status=told.status)), NOW)
+    assert isinstance(decision, Wait), decision
+    return decision
+
+
+def gated(**special: object) -> Observation:
+    """The usual instance just before its gate: bound, named by the status, behind its Services."""
+    return replace(bound(a_gated_pod()), claims=(a_claim(),), **special)  # type: ignore[arg-type]
+
+
+STAGES: dict[str, tuple[Observation, Callable[[Observation], Action]]] = {
+    "first of all the finalizer": (
+        a_world(a_backend(has_finalizer=False)),
+        lambda w: AddFinalizer(w.backend),  # type: ignore[arg-type]
+    ),
+    "without a pod that may take it, the reserved port gets one": (
+        a_world(a_backend(), claims=[a_claim(RESERVED)]),
+        lambda w: CreatePod(w.backend, 0, action_of(decide(w, NOW)).name, PORT),  # type: ignore[arg-type, union-attr]
+    ),
+    "the port this instance had before is taken back": (
+        a_world(a_backend(), claims=[a_claim(COOLING)]),
+        lambda w: ReserveClaim(w.claims[0]),
+    ),
+    "a new pod is bound to the reserved port": (
+        a_world(a_backend(), claims=[a_claim(RESERVED)], pods=[a_gated_pod()]),
+        lambda w: BindClaim(w.claims[0], w.pods[0]),
+    ),
+    "behind the gate, a missing port's Service is made": (
+        gated(services=(a_shared_service(),)),
+        lambda w: CreateService(w.backend, action_of(decide(w, NOW)).name, 0, PORT, POD_UID),  # type: ignore[arg-type, union-attr]
+    ),
+    "the port's Service of the last pod is pointed at the new one": (
+        gated(services=(a_shared_service(), a_service(pod_uid="last"))),
+        lambda w: PointService(w.backend, w.services[1], POD_UID),  # type: ignore[arg-type]
+    ),
+    "with everything in place the gate opens": (gated(), lambda w: Ungate(w.pods[0])),
+    "once scheduled, the ledger learns the machine": (
+        replace(bound(a_loading_pod()), claims=(a_claim(),)),
+        lambda w: RecordNode(w.claims[0], NODE),
+    ),
+    "a machine that was registered anew is recorded anew": (
+        replace(bound(a_loading_pod()), claims=(a_claim(node=replace(NODE, uid="earlier")),)),
+        lambda w: RecordNode(w.claims[0], NODE),
+    ),
+    "a server that tells the right identity is let into service": (
+        bound(a_loading_pod(containers_ready=True), servers={POD_UID: a_report()}),
+        lambda w: SetServing(w.pods[0], serving=True),
+    ),
+    "labels edited away are put back, or no Service would find the pod": (
+        bound(a_serving_pod(serving_label=False)),
+        lambda w: Ungate(w.pods[0]),
+    ),
+    "a second gated pod of the instance is deleted": (
+        bound(a_serving_pod(), a_gated_pod("late", created_at=later(60))),
+        lambda w: DeletePod(w.pods[1], 15),
+    ),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_next_step_of_a_start(stage: str) -> None:
+    world, expected = STAGES[stage]
+    assert decide(world, NOW) == Act(expected(world))
+
+
+def test_an_instance_without_a_claim_claims_the_first_port_of_its_own_order() -> None:
+    world = a_world(a_backend())
+    order = list(probe_order(world, a_backend(), 0))
+    assert action_of(decide(world, NOW)) == CreateClaim(a_backend(), 0, order[0])
+    taken = replace(world, ports=Ports(30000, 30085, 15, frozenset(order[:2])))
+    assert action_of(decide(taken, NOW)) == CreateClaim(a_backend(), 0, order[2])
+
+
+def test_the_order_of_ports_is_the_instances_own_and_holds_every_port_of_pool_and_range_once() -> None:
+    world = a_world(a_backend())
+    ranged = a_backend(port_range=(30080, 31000))
+    assert sorted(probe_order(world, a_backend(), 0)) == list(range(30000, 30086))
+    assert sorted(probe_order(world, ranged, 0)) == list(range(30080, 30086))
+    assert list(probe_order(world, a_backend(), 0)) == list(probe_order(world, a_backend(), 0))
+    assert list(probe_order(world, a_backend(), 0)) != list(probe_order(world, a_backend(), 1))
+
+
+def test_the_status_names_the_pod_before_its_gate_opens() -> None:
+    world = a_world(a_backend(), claims=[a_claim()], pods=[a_gated_pod()])
+    written = action_of(decide(world, NOW))
+    assert isinstance(written, WriteStatus)
+    assert [entry["pod"]["uid"] for entry in written.status["instances"]] == [POD_UID]
+
+
+def test_a_healthy_instance_needs_nothing() -> None:
+    assert decide(bound(a_serving_pod()), NOW) == Done()
+
+
+# -- what is not let through ------------------------------------------------------------------------------------------
+
+NOT_LET_THROUGH: dict[str, Observation] = {
+    "a gated pod that no claim names and none is left for": a_world(a_backend(), pods=[a_gated_pod()]),
+    "a gated pod whose only claim is being deleted": a_world(
+        a_backend(), claims=[a_claim(RESERVED, terminating=True)], pods=[a_gated_pod()]
+    ),
+    "a gated pod made for another host port than the one reserved": a_world(
+        a_backend(exposure=Exposure.HOST_PORT),
+        claims=[a_claim(RESERVED, 20001, exposure=Exposure.HOST_PORT)],
+        pods=[a_gated_pod(host_port=20002)],
+    ),
+    "a gated pod of an outdated template": gated(pods=(a_gated_pod(template_hash="old"),)),
+    "a gated pod whose port no longer fits the spec": replace(
+        gated(),
+        backend=replace(gated().backend, pinned_port=30001),  # type: ignore[type-var]
+    ),
+    "a gated pod of an instance that is not wanted": gated(pods=(a_gated_pod(ordinal=3),)),
+}
+
+
+@pytest.mark.parametrize("world", NOT_LET_THROUGH.values(), ids=NOT_LET_THROUGH)
+def test_deleted_instead_of_let_through(world: Observation) -> None:
+    assert action_of(decide(world, NOW)) == DeletePod(world.pods[0], 15)
+
+
+def test_a_host_port_is_bound_only_by_the_pod_that_was_made_for_it() -> None:
+    claim = a_claim(RESERVED, 20001, exposure=Exposure.HOST_PORT)
+    world = a_world(a_backend(exposure=Exposure.HOST_PORT), claims=[claim], pods=[a_gated_pod(host_port=20001)])
+    assert action_of(decide(world, NOW)) == BindClaim(claim, world.pods[0])
+
+
+def test_a_cluster_ip_instance_claims_no_port_and_gets_no_service_of_its_own() -> None:
+    backend = a_backend(exposure=Exposure.CLUSTER_IP)
+    first = action_of(decide(a_world(backend), NOW))
+    assert isinstance(first, CreatePod)
+    assert first.port is None
+    named = shown(a_world(backend, pods=[a_gated_pod()]))
+    shared = action_of(decide(named, NOW))
+    assert shared == CreateService(named.backend, "smollm2")  # type: ignore[arg-type]
+    open_gate = replace(named, services=(a_shared_service(),))
+    assert action_of(decide(open_gate, NOW)) == Ungate(open_gate.pods[0])
+
+
+# -- ports ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_own_cooling_port_is_not_taken_back_while_the_last_pods_object_exists() -> None:
+    world = a_world(a_backend(), claims=[a_claim(COOLING)], pods=[a_gated_pod(deleted_at=NOW, has_finalizer=False)])
+    decision = decide(world, NOW)
+    assert not (isinstance(decision, Act) and isinstance(decision.action, ReserveClaim | CreatePod | CreateClaim))
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        a_claim(COOLING, exposure=Exposure.HOST_PORT),
+        a_claim(COOLING, terminating=True),
+        a_claim(COOLING, ordinal=1),
+        a_claim(WITHHELD),
+    ],
+    ids=["another kind of port", "one being deleted", "another instance's", "one whose holder is unproven"],
+)
+def test_a_claim_that_is_not_taken_back(claim: Claim) -> None:
+    action = action_of(decide(a_world(a_backend(), claims=[claim]), NOW))
+    assert isinstance(action, CreateClaim)
+    assert action.port != claim.port
+
+
+def test_the_name_of_a_vanished_pod_is_not_used_again_while_its_port_is_withheld() -> None:
+    first = action_of(decide(a_world(a_backend(), claims=[a_claim(RESERVED)]), NOW))
+    assert isinstance(first, CreatePod)
+    withheld = a_claim(WITHHELD, 30001, pod_name=first.name)
+    second = action_of(decide(a_world(a_backend(), claims=[a_claim(RESERVED), withheld]), NOW))
+    assert isinstance(second, CreatePod)
+    assert second.name == f"{first.name}-1"
+
+
+def test_a_foreign_pods_name_is_passed_over() -> None:
+    world = a_world(a_backend(), claims=[a_claim(RESERVED)])
+    first = action_of(decide(world, NOW))
+    assert isinstance(first, CreatePod)
+    second = action_of(decide(replace(world, taken_names=frozenset({first.name})), NOW))
+    assert isinstance(second, CreatePod)
+    assert second.name == f"{first.name}-1"
+
+
+def test_an_exhausted_pool_says_who_holds_it_and_what_to_do() -> None:
+    world = a_world(a_backend(), ports=Ports(30000, 30002, 15, frozenset({30000, 30001, 30002})))
+    wait = wait_of(world)
+    assert wait.reason == "PortPoolExhausted"
+    assert wait.message == (
+        "no free NodePort port in 30000-30002: 3 held by others; "
+        "delete a backend, wait for a cooling claim, or have the pool widened (kubectl get portclaims)"
+    )
+    assert wait.not_after == later(10)
+
+
+def test_an_exhausted_range_of_the_spec_is_named_as_such() -> None:
+    world = a_world(
+        a_backend(port_range=(30001, 30001)),
+        claims=[a_claim(WITHHELD, 30001)],
+        ports=Ports(30000, 30002, 15, frozenset()),
+    )
+    assert wait_of(world).message.startswith(
+        "no free NodePort port in 30001-30001 (exposure.portRange, within 30000-30002): "
+        "0 held by others, 1 Withheld by this backend; "
+    )
+
+
+def test_a_pinned_port_of_another_backend_names_the_holder_and_the_ways_out() -> None:
+    ports = Ports(30000, 30085, 15, frozenset({PORT}), {PORT: "models/other"})
+    wait = wait_of(a_world(a_backend(pinned_port=PORT), ports=ports))
+    assert wait.reason == "PinnedPortTaken"
+    assert wait.message == (
+        "port 30007 of exposure.nodePort is held by models/other; "
+        "pin another port, remove the pin, or delete the holder (kubectl get portclaim port-30007)"
+    )
+
+
+def test_a_pinned_port_of_a_vanished_pod_names_the_evidence_that_would_release_it() -> None:
+    wait = wait_of(a_world(a_backend(pinned_port=PORT), claims=[a_claim(WITHHELD)]))
+    assert wait.reason == "PinnedPortWithheld"
+    assert wait.message == (
+        "port 30007 is Withheld by this backend until pod smollm2-0 is proven to have ended; "
+        "remove exposure.nodePort to start on another"
+    )
+
+
+def test_a_free_pinned_port_is_claimed() -> None:
+    backend = a_backend(pinned_port=30042)
+    assert action_of(decide(a_world(backend), NOW)) == CreateClaim(backend, 0, 30042)
+
+
+# -- identity ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_silent_server_is_not_published_and_asked_again() -> None:
+    wait = wait_of(bound(a_loading_pod(containers_ready=True)))
+    assert (wait.reason, wait.not_after) == ("ServerSilent", later(1))
+    assert wait.message == "the control port of pod smollm2-0 does not answer"
+
+
+@pytest.mark.parametrize(
+    "special", [{"backend_uid": "x"}, {"model": "x"}, {"pod_uid": "x"}], ids=lambda s: next(iter(s))
+)
+def test_a_server_of_another_identity_is_not_published(special: dict[str, str]) -> None:
+    report = replace(a_report(), **special)  # type: ignore[arg-type]
+    wait = wait_of(bound(a_loading_pod(containers_ready=True), servers={POD_UID: report}))
+    assert wait.reason == "WrongIdentity"
+    assert wait.message == (
+        f"pod smollm2-0 answers as model {report.model} of backend {report.backend_uid}, "
+        "not as model smollm2 of backend b-uid; it is not published"
+    ) or special == {"pod_uid": "x"}
+    assert wait.message.endswith("it is not published")
+
+
+def test_a_server_that_still_loads_is_asked_again() -> None:
+    report = a_report(ServerState.LOADING)
+    wait = wait_of(bound(a_loading_pod(containers_ready=True), servers={POD_UID: report}))
+    assert (wait.reason, wait.message, wait.not_after) == ("ModelLoading", "the server is LOADING", later(1))
+
+
+# -- when nothing may be started --------------------------------------------------------------------------------------
+
+
+def test_a_spec_that_asks_for_something_unsupported_starts_nothing_and_says_what() -> None:
+    wait = wait_of(a_world(a_backend(refused=("spec.rollout: Surge comes later.", "spec.suspend is odd."))))
+    assert (wait.reason, wait.not_after) == ("UnsupportedField", None)
+    assert wait.message == "spec.rollout: Surge comes later.; spec.suspend is odd."
+
+
+def test_nothing_is_started_in_a_namespace_that_is_being_deleted() -> None:
+    wait = wait_of(a_world(a_backend(), namespace_terminating=True))
+    assert (wait.reason, wait.message) == ("NamespaceTerminating", "namespace models is being deleted")
+
+
+def test_nothing_is_started_for_a_backend_that_is_deleted_without_our_finalizer() -> None:
+    deleted = a_backend(deleting_since=NOW, has_finalizer=False, ordinals=())
+    decision = decide(shown(a_world(deleted)), NOW)
+    assert decision == Done()
+
+
+def test_a_node_that_is_not_known_yet_stops_nobody() -> None:
+    world = replace(bound(a_serving_pod()), nodes={}, claims=(a_claim(),))
+    assert not isinstance(action_or_none(decide(world, NOW)), RecordNode)
+
+
+def test_the_same_machine_after_a_reboot_is_not_recorded_over_the_first_record() -> None:
+    world = replace(bound(a_serving_pod()), nodes={NODE.name: NodeId(NODE.name, NODE.uid, "boot-2")})
+    assert not isinstance(action_or_none(decide(world, NOW)), RecordNode)
+
+
+def action_or_none(decision: Decision) -> Action | None:
+    return decision.action if isinstance(decision, Act) else None
+
+
+def test_an_unscheduled_pod_is_left_to_the_scheduler() -> None:
+    assert action_or_none(decide(bound(an_unscheduled_pod()), NOW)) is None
