@@ -3,7 +3,10 @@
 Three sources feed it: watch events, LISTs, and the answers to our own writes. They arrive in any order, so order is
 taken from the objects: resource versions of one kind compare as integers (KEP-5504). An older version never replaces
 a newer one, a LIST removes nothing that was seen later than the LIST was taken, and what was seen to be gone does not
-come back by a late event. A feed answers with the keys (backend uids) that its change concerns. No I/O, no clock.
+come back by a late event. No I/O, no clock.
+
+Every change is told to `on_change`, with the keys (backend uids) that it concerns, whoever fed it: what one backend's
+live read or refused write brings to light about another must wake that other, because its watch event will be no news.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -32,7 +35,10 @@ def version_of(raw: Raw) -> int:
 
 
 class Cache:
-    def __init__(self) -> None:
+    """Feeds also answer with the keys that they told."""
+
+    def __init__(self, on_change: Callable[[Keys], None] = lambda _: None) -> None:
+        self._on_change = on_change
         self._objects: dict[Id, Raw] = {}
         self._terms: dict[Term, set[Id]] = {}
         self._gone: dict[str, int] = {}
@@ -59,7 +65,10 @@ class Cache:
     # -- feeding ------------------------------------------------------------------------------------------------------
 
     def put(self, kind: Kind, raw: Raw) -> Keys:
-        """An object as it was at its version; answers with the keys to run, none if this is no news."""
+        """An object as it was at its version."""
+        return self._tell(self._put(kind, raw))
+
+    def _put(self, kind: Kind, raw: Raw) -> Keys:
         known = self._objects.get(id_of(kind, raw))
         if version_of(raw) < self._gone_at(raw["metadata"]["uid"]):
             return NOBODY
@@ -79,7 +88,7 @@ class Cache:
         known = self._objects.get(id_of(kind, raw))
         if known is None or version_of(known) > version_of(raw):
             return NOBODY
-        return self._drop(id_of(kind, raw))
+        return self._tell(self._drop(id_of(kind, raw)))
 
     def forget(self, kind: Kind, namespace: str, name: str) -> Keys:
         """A GET did not find this name: whatever uid is known under it is gone for good."""
@@ -87,7 +96,7 @@ class Cache:
         if known is None:
             return NOBODY
         self._gone[known["metadata"]["uid"]] = FOREVER
-        return self._drop(Id(kind, namespace, name))
+        return self._tell(self._drop(Id(kind, namespace, name)))
 
     def replace(
         self, kind: Kind, items: Iterable[Raw], version: int, covers: Callable[[Raw], bool] = lambda _: True
@@ -100,8 +109,8 @@ class Cache:
             for i, raw in self._objects.items()
             if i.kind is kind and i not in listed and version_of(raw) <= version and covers(raw)
         ]
-        keys = [self._drop(i) for i in missing] + [self.put(kind, raw) for raw in items]
-        return NOBODY.union(*keys)
+        keys = [self._drop(i) for i in missing] + [self._put(kind, raw) for raw in items]
+        return self._tell(NOBODY.union(*keys))
 
     def resync(self, kind: Kind, items: Iterable[Raw], version: int) -> Keys:
         """The periodic LIST of a kind, one at a time. A version lower than the last one means a restored etcd.
@@ -113,13 +122,18 @@ class Cache:
             self._gone, self._gone_before = {}, {}
             dropped = [self._drop(i) for i in tuple(self._objects) if i.kind is kind]
         self._listed_at[kind] = version
-        return self.replace(kind, items, version).union(*dropped)
+        return self._tell(NOBODY.union(*dropped)) | self.replace(kind, items, version)
 
     def age(self) -> None:
         """Let go of what was seen gone two ages ago: called once per resync, which no late event outlives by one."""
         self._gone_before, self._gone = self._gone, {}
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _tell(self, keys: Keys) -> Keys:
+        if keys:
+            self._on_change(keys)
+        return keys
 
     def _gone_at(self, uid: str) -> int:
         return max(self._gone.get(uid, 0), self._gone_before.get(uid, 0))

@@ -22,6 +22,8 @@ SERVER_SIDE_WATCH_SECONDS = 300
 CONNECT_SECONDS = 10
 SILENT_WATCH_SECONDS = 70
 """Longer than the API server's bookmarks are apart: a watch that is silent for so long is dead, and begins anew."""
+RECONNECT_SECONDS = (1, 2, 3) + (5,) * 120
+"""Between attempts to watch again: short, so that an API server that is back is heard soon, and for ten minutes."""
 PAGE_SIZE = 500
 KILL_SELF_SECONDS = 30
 UNUSED_FINALIZER = f"{GROUP}/event-pump"
@@ -97,6 +99,7 @@ def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     kopf_settings.scanning.disabled = True
     kopf_settings.networking.request_timeout = settings.request_timeout_seconds
     kopf_settings.networking.connect_timeout = CONNECT_SECONDS
+    kopf_settings.networking.error_backoffs = RECONNECT_SECONDS
     kopf_settings.watching.server_timeout = SERVER_SIDE_WATCH_SECONDS
     kopf_settings.watching.connect_timeout = CONNECT_SECONDS
     kopf_settings.watching.inactivity_timeout = SILENT_WATCH_SECONDS

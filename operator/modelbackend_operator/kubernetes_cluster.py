@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import assert_never
@@ -22,7 +22,7 @@ from modelbackend_operator.actions import (
     Unknown,
 )
 from modelbackend_operator.api import API_VERSION, MANAGED_BY, MODELBACKEND_KIND
-from modelbackend_operator.cache import NOBODY, Cache, Keys
+from modelbackend_operator.cache import Cache, Keys
 from modelbackend_operator.cluster import ClusterUnavailable
 from modelbackend_operator.decide import servers_to_ask
 from modelbackend_operator.drain_client import DrainClient, control_token
@@ -46,31 +46,49 @@ log = logging.getLogger(__name__)
 
 
 class KubernetesCluster:
-    """See `Cluster`. `operator_key` is what the control tokens of all backends are derived from."""
+    """See `Cluster`. `operator_key` is what the control tokens of all backends are derived from.
 
-    def __init__(self, api: KubernetesApi, servers: DrainClient, settings: Settings, *, operator_key: bytes) -> None:
+    `on_change` is told the key of every backend of which something new is known, from whatever source.
+    """
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        servers: DrainClient,
+        settings: Settings,
+        *,
+        operator_key: bytes,
+        on_change: Callable[[Keys], None] = lambda _: None,
+    ) -> None:
         self._api = api
         self._servers = servers
         self._settings = settings
         self._operator_key = operator_key
-        self._cache = Cache()
+        self._cache = Cache(on_change)
         self._ports_outside: dict[int, float] = {}
 
     # -- feeding the cache --------------------------------------------------------------------------------------------
 
-    def hear(self, kind: Kind, raw: Raw, deleted: bool) -> Keys:
-        """What a watch says; answers with the keys that it concerns."""
+    def hear(self, kind: Kind, raw: Raw, deleted: bool) -> None:
+        """What a watch says."""
         if kind is Kind.LEASE and raw["metadata"]["namespace"] != self._settings.namespace:
-            return NOBODY  # anybody may make one that looks like ours elsewhere
-        return self._cache.remove(kind, raw) if deleted else self._cache.put(kind, raw)
+            return  # anybody may make one that looks like ours elsewhere
+        if deleted:
+            self._cache.remove(kind, raw)
+        else:
+            self._cache.put(kind, raw)
 
     async def read_all(self) -> Keys:
-        """Every kind, completely; answers with every key there is. Raises ClusterUnavailable."""
+        """Every kind, completely; answers with the keys of all backends that exist or left something.
+
+        Raises ClusterUnavailable.
+        """
         namespaces = {Kind.LEASE: self._settings.namespace}
         listings = {kind: await self._api.list(kind, namespaces.get(kind, "")) for kind in Kind}
-        changed = [self._cache.resync(kind, found.items, found.version) for kind, found in listings.items()]
+        for kind, found in listings.items():
+            self._cache.resync(kind, found.items, found.version)
         self._cache.age()
-        return self._cache.keys().union(*changed)
+        return self._cache.keys()
 
     def claim_phases(self) -> Mapping[str, int]:
         """How many claims there are, by phase."""

@@ -31,10 +31,13 @@ async def read_live(api: KubernetesApi, cache: Cache, backend_uid: str, operator
         await refresh(api, cache, Kind.NODE, "", node)
 
 
-async def refresh(api: KubernetesApi, cache: Cache, kind: Kind, namespace: str, name: str) -> frozenset[str]:
-    """One object, or the knowledge that there is none; answers with the keys that this concerns."""
+async def refresh(api: KubernetesApi, cache: Cache, kind: Kind, namespace: str, name: str) -> None:
+    """One object, or the knowledge that there is none."""
     raw = await api.get(kind, namespace, name)
-    return cache.put(kind, raw) if raw is not None else cache.forget(kind, namespace, name)
+    if raw is not None:
+        cache.put(kind, raw)
+    else:
+        cache.forget(kind, namespace, name)
 
 
 async def _read_children(api: KubernetesApi, cache: Cache, kind: Kind, namespace: str, backend_uid: str) -> None:

@@ -15,12 +15,11 @@ from modelbackend_operator.controller import Controller
 from modelbackend_operator.drain_client import Address, DrainClient, pod_address
 from modelbackend_operator.handlers import pump_events
 from modelbackend_operator.health import Health, serving
-from modelbackend_operator.kinds import Kind, Raw
 from modelbackend_operator.kubernetes_api import KubernetesApi
 from modelbackend_operator.kubernetes_cluster import KubernetesCluster
 from modelbackend_operator.metrics import Metrics
 from modelbackend_operator.port_forward import pod_forwarded_by
-from modelbackend_operator.queue import Backoff, KeyedQueue, Result
+from modelbackend_operator.queue import Backoff, KeyedQueue, Reconcile, Result
 from modelbackend_operator.resync import Resync, persist
 from modelbackend_operator.settings import ControlPath, Settings
 from modelbackend_operator.trace import Trace
@@ -37,11 +36,9 @@ class Parts:
     api: KubernetesApi
     cluster: KubernetesCluster
     queue: KeyedQueue
+    reconcile: Reconcile
     resync: Resync
     health: Health
-
-    def hear(self, kind: Kind, raw: Raw, deleted: bool) -> None:
-        self.queue.add(*self.cluster.hear(kind, raw, deleted))
 
 
 async def run(settings: Settings, kubeconfig: str | None) -> int:
@@ -73,9 +70,9 @@ async def _assemble(
     servers = DrainClient(
         key, timeout_seconds=settings.control_timeout_seconds, address=_address(settings, api, outside)
     )
-    cluster = KubernetesCluster(api, servers, settings, operator_key=key)
+    queue = KeyedQueue(workers=settings.workers, backoff=backoff)
+    cluster = KubernetesCluster(api, servers, settings, operator_key=key, on_change=lambda keys: queue.add(*keys))
     controller = Controller(cluster, watchers=(Trace(), metrics))
-    queue = KeyedQueue(partial(_timed, controller, metrics), workers=settings.workers, backoff=backoff)
     resync = Resync(
         cluster.read_all, lambda keys: queue.add(*keys), period_seconds=settings.resync_seconds, backoff=backoff
     )
@@ -87,7 +84,7 @@ async def _assemble(
         loop_lag_seconds=lambda: health.loop_lag_seconds,
         claims=cluster.claim_phases,
     )
-    return Parts(api, cluster, queue, resync, health)
+    return Parts(api, cluster, queue, partial(_timed, controller, metrics), resync, health)
 
 
 def _address(settings: Settings, api: KubernetesApi, outside: bool) -> Address:
@@ -113,13 +110,14 @@ async def _timed(controller: Controller, metrics: Metrics, key: str) -> Result:
 async def _operate(parts: Parts, settings: Settings, stopping: asyncio.Event, http: contextlib.AsyncExitStack) -> int:
     stop_pump, pump_started = asyncio.Event(), asyncio.Event()
     work = {
-        asyncio.create_task(parts.queue.run(), name="queue"),
+        asyncio.create_task(parts.queue.run(parts.reconcile), name="queue"),
         asyncio.create_task(parts.resync.run(), name="resync"),
         asyncio.create_task(parts.health.measure_lag(), name="loop lag"),
     }
     await asyncio.sleep(0)  # now the workers exist: the pump, when it ends, cancels tasks that are younger than itself
     pump = asyncio.create_task(
-        pump_events(parts.hear, parts.api.credentials, settings, stop=stop_pump, started=pump_started), name="watches"
+        pump_events(parts.cluster.hear, parts.api.credentials, settings, stop=stop_pump, started=pump_started),
+        name="watches",
     )
     await _first({pump}, pump_started)
     _stop_on_signals(stopping)  # again: the pump has put its own handlers in their place

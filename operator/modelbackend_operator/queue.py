@@ -35,6 +35,8 @@ class Retry:
 
 
 Result = Settled | Unfinished | Retry
+Reconcile = Callable[[str], Awaitable[Result]]
+"""One pass over one key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +52,20 @@ class Backoff:
 
 
 class KeyedQueue:
-    """Runs `reconcile(key)` for every key that was added, with so many workers."""
+    """Runs a reconcile for every key that was added, with so many workers."""
 
     def __init__(
         self,
-        reconcile: Callable[[str], Awaitable[Result]],
         *,
         workers: int,
         backoff: Backoff,
         random: Random | None = None,
-        on_bug: Callable[[], None] = lambda: None,
     ) -> None:
-        self._reconcile = reconcile
         self._workers = workers
         self._backoff = backoff
         self._random = random or Random()
-        self._on_bug = on_bug
         self._waiting: dict[str, float] = {}  # key to when it was added; the oldest first
-        self._running: set[str] = set()
+        self._running: dict[str, asyncio.Task[None] | None] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failures: dict[str, int] = {}
         self._added = asyncio.Event()
@@ -93,9 +91,14 @@ class KeyedQueue:
     # -- adding -------------------------------------------------------------------------------------------------------
 
     def add(self, *keys: str) -> None:
-        """Run these as soon as a worker is free."""
-        now = asyncio.get_running_loop().time()
+        """Run these as soon as a worker is free.
+
+        A key that its own run adds is passed over: a reconcile looks again after everything it does.
+        """
+        now, current = asyncio.get_running_loop().time(), asyncio.current_task()
         for key in keys:
+            if current is not None and self._running.get(key) is current:
+                continue
             self._cancel_timer(key)
             self._waiting.setdefault(key, now)
         if keys:
@@ -119,11 +122,11 @@ class KeyedQueue:
 
     # -- running ------------------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
+    async def run(self, reconcile: Reconcile) -> None:
         """Until `stop`; then it returns when the reconciles in flight have ended."""
         async with asyncio.TaskGroup() as workers:
             for _ in range(self._workers):
-                workers.create_task(self._work())
+                workers.create_task(self._work(reconcile))
 
     def stop(self) -> None:
         """Start nothing more."""
@@ -132,31 +135,30 @@ class KeyedQueue:
             self._cancel_timer(key)
         self._added.set()
 
-    async def _work(self) -> None:
+    async def _work(self, reconcile: Reconcile) -> None:
         while not self._stopping:
             key = self._take()
             if key is None:
                 self._added.clear()
                 await self._added.wait()
             else:
-                await self._run_one(key)
+                await self._run_one(reconcile, key)
 
     def _take(self) -> str | None:
         key = next((key for key in self._waiting if key not in self._running), None)
         if key is not None:
             del self._waiting[key]
-            self._running.add(key)
+            self._running[key] = asyncio.current_task()
         return key
 
-    async def _run_one(self, key: str) -> None:
+    async def _run_one(self, reconcile: Reconcile, key: str) -> None:
         try:
-            result = await self._reconcile(key)
+            result = await reconcile(key)
         except Exception:  # a bug: of this key, and not the end of the others
             log.exception("reconcile failed by a bug", extra={"key": key})
-            self._on_bug()
             result = Retry("bug")
         finally:
-            self._running.discard(key)
+            del self._running[key]
             self._added.set()  # it may have been asked for meanwhile
         self._schedule(key, result)
 

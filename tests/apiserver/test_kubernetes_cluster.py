@@ -72,11 +72,13 @@ class connected:  # noqa: N801 - used as a function
     def __init__(self, kubeconfig: Path, *, timeout_seconds: float = 10) -> None:
         self._kubeconfig = kubeconfig
         self._timeout_seconds = timeout_seconds
+        self.told: set[str] = set()
 
     async def __aenter__(self) -> KubernetesCluster:
         self._api = await KubernetesApi.connect(str(self._kubeconfig), timeout_seconds=self._timeout_seconds)
         settings = Settings(namespace=NAMESPACE)
-        return KubernetesCluster(self._api, DrainClient(KEY, timeout_seconds=1), settings, operator_key=KEY)
+        servers = DrainClient(KEY, timeout_seconds=1)
+        return KubernetesCluster(self._api, servers, settings, operator_key=KEY, on_change=self.told.update)
 
     async def __aexit__(self, *_: object) -> None:
         await self._api.aclose()
@@ -405,6 +407,38 @@ async def test_a_live_look_sees_what_the_cache_does_not(
     assert (len(live.claims), len(live.pods), len(live.services), live.live) == (1, 1, 1, True)
 
 
+async def test_what_one_backends_live_look_finds_of_another_wakes_the_other(
+    operator_account: Path, api_server: ApiServer, namespace: str
+) -> None:
+    """The watch event that follows will be no news any more."""
+    mine, other = make_backend(api_server, namespace, "mine"), make_backend(api_server, namespace, "other")
+    connection = connected(operator_account)
+    async with connection as cluster:
+        await cluster.read_all()
+        await cluster.apply(CreateClaim(backend_in(await cluster.snapshot(other)), 0, 30020))
+        assert api_server.request("DELETE", f"{CLAIMS}/port-30020").status == 200
+        connection.told.clear()
+        await cluster.snapshot(mine, live=True)
+        assert other in connection.told
+        assert (await cluster.snapshot(other)).claims[0].terminating
+
+
+async def test_giving_a_models_lease_back_wakes_whoever_waits_for_it(
+    operator_account: Path, api_server: ApiServer, namespace: str
+) -> None:
+    holder, waiter = [make_backend(api_server, namespace, name, model=model("one")) for name in ("holder", "waiter")]
+    connection = connected(operator_account)
+    async with connection as cluster:
+        await cluster.read_all()
+        taken = AcquireLease(backend_in(await cluster.snapshot(holder)), Holder(holder, 0, "p", StopReason.DELETED))
+        assert await cluster.apply(taken) == Applied()
+        lease = (await cluster.snapshot(waiter)).lease
+        assert lease is not None
+        connection.told.clear()
+        assert await cluster.apply(ReleaseLease(lease)) == Applied()
+        assert waiter in connection.told
+
+
 async def test_a_pod_whose_labels_were_edited_away_is_still_seen_by_its_name_in_the_ledger(
     cluster: KubernetesCluster, operator_account: Path, api_server: ApiServer, namespace: str
 ) -> None:
@@ -501,8 +535,14 @@ async def test_a_lost_event_is_no_failure(cluster: KubernetesCluster) -> None:
 
 
 async def test_a_lease_in_a_tenants_namespace_is_not_heard(cluster: KubernetesCluster) -> None:
-    lease = {"metadata": {"name": "modelbackend-x", "namespace": "tenant", "uid": "u", "resourceVersion": "1"}}
-    assert cluster.hear(Kind.LEASE, lease, False) == frozenset()
+    holder = '{"backendUID": "somebody", "ordinal": 0, "podUID": "p", "purpose": "BackendDeleted"}'
+    metadata = {"name": "modelbackend-x", "uid": "u", "resourceVersion": "1"}
+    metadata |= {"annotations": {"modelbackend.dev/holder": holder}}  # type: ignore[dict-item]
+    cluster.hear(Kind.LEASE, {"metadata": {**metadata, "namespace": NAMESPACE}}, False)
+    assert (await cluster.snapshot("somebody")).lease is not None
+    cluster.hear(Kind.LEASE, {"metadata": {**metadata, "namespace": NAMESPACE}}, True)
+    cluster.hear(Kind.LEASE, {"metadata": {**metadata, "namespace": "tenant"}}, False)
+    assert (await cluster.snapshot("somebody")).lease is None
 
 
 def model(name: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.apiserver.cut_wire import wire_to
 from tests.apiserver.harness import ApiServer, await_condition
 from tests.apiserver.operator_account import NAMESPACE, operator_kubeconfig
 
@@ -207,3 +208,25 @@ def test_what_no_waiting_mends_ends_it_at_once_with_what_to_do(
     assert ended.returncode == 64
     assert words in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_cut_wire_releases_nothing_and_a_mended_one_is_used_again(
+    api_server: ApiServer, account: Path, namespace: str, tmp_path: Path
+) -> None:
+    with wire_to(api_server.url) as wire:
+        wired = tmp_path / "wired.kubeconfig"
+        wired.write_text(account.read_text().replace(api_server.url, wire.url))
+        with operator(wired, tmp_path / "log", request_timeout_seconds="2", reuse_delay_seconds="0") as running:
+            path = make_backend(api_server, namespace)
+            await_condition("the gate to open", lambda: is_let_through(api_server, namespace), PATIENCE_SECONDS)
+            wire.cut()
+            assert api_server.request("DELETE", path).status == 200
+            late = make_backend(api_server, namespace, "late")
+            await_condition("a broken watch", lambda: "will retry" in (tmp_path / "log").read_text(), PATIENCE_SECONDS)
+            assert claims_of(api_server, namespace)[0]["status"]["phase"] == "Bound"
+            assert running.process.poll() is None
+            wire.mend()
+            await_condition("the deletion", lambda: api_server.get(path).status == 404, PATIENCE_SECONDS)
+            await_condition("the late one's pod", lambda: bool(pods(api_server, namespace)), PATIENCE_SECONDS)
+            assert api_server.get(late).status == 200
+            assert running.stop() == 0

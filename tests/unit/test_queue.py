@@ -52,8 +52,8 @@ class Runs:
 async def working(
     reconcile: Callable[[str], Awaitable[Result]], workers: int = 2, backoff: Backoff = SHORT
 ) -> AsyncIterator[KeyedQueue]:
-    queue = KeyedQueue(reconcile, workers=workers, backoff=backoff, random=Random(1))
-    task = asyncio.create_task(queue.run())
+    queue = KeyedQueue(workers=workers, backoff=backoff, random=Random(1))
+    task = asyncio.create_task(queue.run(reconcile))
     try:
         yield queue
     finally:
@@ -88,6 +88,25 @@ async def test_a_key_asked_for_while_it_runs_runs_again_and_never_beside_itself(
         runs.held["a"].set()
         await runs.until(lambda: runs.started.count("a") == 2 and not runs.running)
         assert runs.most_at_once == {"a": 1, "b": 1}
+
+
+async def test_a_key_that_its_own_run_adds_is_not_run_again_but_one_that_another_adds_is() -> None:
+    started: list[str] = []
+    finished = asyncio.Event()
+
+    async def reconcile(key: str) -> Result:
+        started.append(key)
+        if started.count(key) == 1:
+            queue.add("a", "b")
+        else:
+            finished.set()
+        return Settled()
+
+    async with working(reconcile, workers=1) as queue:
+        queue.add("a")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await finished.wait()
+    assert started == ["a", "b", "a"]
 
 
 async def test_a_stuck_key_delays_no_other_key() -> None:
