@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -12,6 +13,7 @@ import grpc.aio
 from modelbackend.v1 import inference_pb2, inference_pb2_grpc
 
 from . import requests
+from .connecting import CHANNEL_OPTIONS, CONNECT_SECONDS, no_connection
 from .errors import from_rpc
 
 
@@ -19,7 +21,8 @@ class AsyncClient:
     def __init__(
         self, address: str, *, uid: str | None = None, model: str | None = None, timeout_seconds: float | None = None
     ) -> None:
-        self._channel = grpc.aio.insecure_channel(address)
+        self._address = address
+        self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         self._stub: inference_pb2_grpc.InferenceAsyncStub = inference_pb2_grpc.InferenceStub(self._channel)
         self._metadata = requests.identity(uid, model)
         self._timeout_seconds = timeout_seconds
@@ -43,6 +46,7 @@ class AsyncClient:
         sampling: inference_pb2.Sampling | None = None,
     ) -> inference_pb2.GenerateResponse:
         request = requests.generate(given, max_tokens, sampling)
+        await self._connected()
         with _errors():
             return await self._stub.Generate(request, timeout=self._timeout_seconds, metadata=self._metadata)
 
@@ -58,6 +62,7 @@ class AsyncClient:
         To leave the loop early, close the iterator (contextlib.aclosing): that cancels the request in the server.
         """
         request = requests.generate(given, max_tokens, sampling)
+        await self._connected()
         call = self._stub.GenerateStream(request, timeout=self._timeout_seconds, metadata=self._metadata)
         try:
             with _errors():
@@ -68,14 +73,23 @@ class AsyncClient:
 
     async def tokenize(self, given: requests.Input) -> list[inference_pb2.Token]:
         request = requests.tokenize(given)
+        await self._connected()
         with _errors():
             response = await self._stub.Tokenize(request, timeout=self._timeout_seconds, metadata=self._metadata)
         return list(response.tokens)
 
     async def model_info(self) -> inference_pb2.GetModelInfoResponse:
         request = inference_pb2.GetModelInfoRequest()
+        await self._connected()
         with _errors():
             return await self._stub.GetModelInfo(request, timeout=self._timeout_seconds, metadata=self._metadata)
+
+    async def _connected(self) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._channel.channel_ready()
+        except TimeoutError:
+            raise no_connection(self._address) from None
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import grpc
 from modelbackend.v1 import inference_pb2, inference_pb2_grpc
 
 from . import requests
+from .connecting import CHANNEL_OPTIONS, CONNECT_SECONDS, no_connection
 from .errors import from_rpc
 
 
@@ -25,7 +26,9 @@ class Client:
     def __init__(
         self, address: str, *, uid: str | None = None, model: str | None = None, timeout_seconds: float | None = None
     ) -> None:
-        self._channel = grpc.insecure_channel(address)
+        self._address = address
+        self._has_connected = False
+        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
         self._stub = inference_pb2_grpc.InferenceStub(self._channel)
         self._metadata = requests.identity(uid, model)
         self._timeout_seconds = timeout_seconds
@@ -50,6 +53,7 @@ class Client:
         sampling: inference_pb2.Sampling | None = None,
     ) -> inference_pb2.GenerateResponse:
         request = requests.generate(given, max_tokens, sampling)
+        self._connected()
         with _errors():
             return self._stub.Generate(request, timeout=self._timeout_seconds, metadata=self._metadata)
 
@@ -62,6 +66,7 @@ class Client:
     ) -> Generator[requests.StreamEvent, None, None]:
         """Text as it is made, then one Finished. Closing the generator early cancels the request in the server."""
         request = requests.generate(given, max_tokens, sampling)
+        self._connected()
         call = self._stub.GenerateStream(request, timeout=self._timeout_seconds, metadata=self._metadata)
         try:
             with _errors():
@@ -71,6 +76,7 @@ class Client:
             call.cancel()
 
     def tokenize(self, given: requests.Input) -> list[inference_pb2.Token]:
+        self._connected()
         with _errors():
             response = self._stub.Tokenize(
                 requests.tokenize(given), timeout=self._timeout_seconds, metadata=self._metadata
@@ -78,10 +84,22 @@ class Client:
         return list(response.tokens)
 
     def model_info(self) -> inference_pb2.GetModelInfoResponse:
+        self._connected()
         with _errors():
             return self._stub.GetModelInfo(
                 inference_pb2.GetModelInfoRequest(), timeout=self._timeout_seconds, metadata=self._metadata
             )
+
+    def _connected(self) -> None:
+        """By a small call that waits: grpc's own future for this leaves a thread that fails when the channel closes."""
+        if self._has_connected:
+            return
+        try:
+            self._stub.GetModelInfo(inference_pb2.GetModelInfoRequest(), timeout=CONNECT_SECONDS, wait_for_ready=True)
+        except grpc.RpcError as error:
+            if from_rpc(error).code is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise no_connection(self._address) from None
+        self._has_connected = True
 
 
 @contextmanager
