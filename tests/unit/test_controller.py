@@ -1,7 +1,7 @@
 """The controller's loop over an in-memory cluster: what each answer of the API server makes it do."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -10,7 +10,6 @@ from modelbackend_operator.actions import (
     AddFinalizer,
     Applied,
     Conflict,
-    CoolClaim,
     Denied,
     Exists,
     Gone,
@@ -22,71 +21,21 @@ from modelbackend_operator.actions import (
 from modelbackend_operator.cluster import ClusterUnavailable
 from modelbackend_operator.controller import STUMBLES_PER_PASS, Controller
 from modelbackend_operator.events import Event
-from modelbackend_operator.model import (
-    Backend,
-    Claim,
-    ClaimPhase,
-    Exposure,
-    Observation,
-    Ports,
-    Ref,
-)
+from modelbackend_operator.model import Claim, ClaimPhase, Observation
 from modelbackend_operator.queue import Retry, Settled
+from tests.unit.builders import BACKEND_UID, NOW, a_backend, a_claim, a_deleted_backend, a_world, later
 
-NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
-KEY = "backend-uid"
-
-
-def a_backend(*, finalizer: bool = True, deleting: bool = False) -> Backend:
-    """One that asks for something impossible, so that nothing is started for it."""
-    return Backend(
-        ref=Ref("smollm2", KEY, "1", "models"),
-        model="smollm2",
-        generation=1,
-        has_finalizer=finalizer,
-        deleting_since=NOW if deleting else None,
-        ordinals=() if deleting else (0,),
-        template_hash="abc",
-        exposure=Exposure.NODE_PORT,
-        pinned_port=None,
-        port_range=None,
-        drain_seconds=30,
-        termination_grace_seconds=15,
-        refused=("spec.model.source.s3 is not supported yet",),
-        raw={"metadata": {"name": "smollm2", "namespace": "models", "uid": KEY}},
-    )
+KEY = BACKEND_UID
+IMPOSSIBLE = ("spec.model.source.s3 is not supported yet",)
+"""A backend that asks for it settles at once: nothing is started for it."""
 
 
-def a_world(backend: Backend | None, claims: tuple[Claim, ...] = ()) -> Observation:
-    return Observation(
-        backend_uid=KEY,
-        backend=backend,
-        namespace_terminating=False,
-        claims=claims,
-        pods=(),
-        services=(),
-        lease=None,
-        nodes={},
-        servers={},
-        ports=Ports(30000, 30085, 15, frozenset()),
-        taken_names=frozenset(),
-    )
+def idle(**special: Any) -> Observation:
+    return a_world(a_backend(refused=IMPOSSIBLE, **special))
 
 
-def a_claim(phase: ClaimPhase) -> Claim:
-    return Claim(
-        ref=Ref("port-30007", "claim-uid", "1"),
-        port=30007,
-        ordinal=0,
-        exposure=Exposure.NODE_PORT,
-        phase=phase,
-        pod_name="smollm2-0",
-        pod_uid="pod-uid",
-        node=None,
-        since=NOW,
-        has_finalizer=True,
-        terminating=False,
-    )
+def ending(*claims: Claim) -> Observation:
+    return a_world(a_deleted_backend(), claims=claims)
 
 
 class InMemoryCluster:
@@ -146,7 +95,7 @@ def controller(cluster: InMemoryCluster, steps: Steps | None = None) -> Controll
 
 
 async def test_a_pass_goes_on_until_nothing_is_left_to_write() -> None:
-    cluster, steps = InMemoryCluster(a_world(a_backend(finalizer=False))), Steps()
+    cluster, steps = InMemoryCluster(idle(has_finalizer=False)), Steps()
     assert isinstance(await controller(cluster, steps).reconcile(KEY), Settled)
     assert steps.seen == [("AddFinalizer", "Applied"), ("WriteStatus", "Applied")]
     assert cluster.cached.backend is not None
@@ -154,7 +103,7 @@ async def test_a_pass_goes_on_until_nothing_is_left_to_write() -> None:
 
 
 async def test_a_settled_backend_is_not_written_again() -> None:
-    cluster = InMemoryCluster(a_world(a_backend()))
+    cluster = InMemoryCluster(idle())
     await controller(cluster).reconcile(KEY)
     first = list(cluster.applied)
     await controller(cluster).reconcile(KEY)
@@ -162,9 +111,7 @@ async def test_a_settled_backend_is_not_written_again() -> None:
 
 
 async def test_a_releasing_act_is_decided_again_from_a_live_read_and_dropped_if_that_disagrees() -> None:
-    deleted = a_backend(deleting=True)
-    cluster = InMemoryCluster(cached=a_world(deleted), live=a_world(deleted, (a_claim(ClaimPhase.RESERVED),)))
-    cluster.answers[CoolClaim] = []
+    cluster = InMemoryCluster(cached=ending(), live=ending(a_claim(ClaimPhase.RESERVED)))
     with pytest.raises(AssertionError, match="DeleteClaim"):  # the live read shows a claim, and the act is about that
         await controller(cluster).reconcile(KEY)
     assert cluster.looks[:2] == ["cached", "live"]
@@ -172,14 +119,14 @@ async def test_a_releasing_act_is_decided_again_from_a_live_read_and_dropped_if_
 
 
 async def test_a_releasing_act_that_the_live_read_confirms_is_done() -> None:
-    cluster = InMemoryCluster(a_world(a_backend(deleting=True)))
+    cluster = InMemoryCluster(ending())
     assert await controller(cluster).reconcile(KEY) == Settled()
     assert cluster.cached.backend is None
     assert "live" in cluster.looks
 
 
 async def test_nothing_is_released_when_the_live_read_fails() -> None:
-    cluster = InMemoryCluster(a_world(a_backend(deleting=True)))
+    cluster = InMemoryCluster(ending())
     cluster.unreadable = True
     result = await controller(cluster).reconcile(KEY)
     assert result == Retry("LIST /api/v1/pods: HTTP 500")
@@ -188,28 +135,28 @@ async def test_nothing_is_released_when_the_live_read_fails() -> None:
 
 @pytest.mark.parametrize("outcome", [Conflict(), Gone(), Exists()], ids=lambda outcome: type(outcome).__name__)
 async def test_another_object_than_expected_makes_it_look_again_at_once(outcome: Outcome) -> None:
-    cluster = InMemoryCluster(a_world(a_backend(finalizer=False)))
+    cluster = InMemoryCluster(idle(has_finalizer=False))
     cluster.answers[AddFinalizer] = [outcome]
     assert isinstance(await controller(cluster).reconcile(KEY), Settled)
     assert [type(action) for action in cluster.applied] == [AddFinalizer, WriteStatus]
 
 
 async def test_a_write_that_conflicts_again_and_again_backs_off() -> None:
-    cluster, steps = InMemoryCluster(a_world(a_backend(finalizer=False))), Steps()
+    cluster, steps = InMemoryCluster(idle(has_finalizer=False)), Steps()
     cluster.answers[AddFinalizer] = [Conflict()] * 100
     assert isinstance(await controller(cluster, steps).reconcile(KEY), Retry)
     assert len(steps.seen) == STUMBLES_PER_PASS
 
 
 async def test_an_unknown_outcome_is_not_taken_for_failure_or_success_but_looked_at_later() -> None:
-    cluster, steps = InMemoryCluster(a_world(a_backend(finalizer=False))), Steps()
+    cluster, steps = InMemoryCluster(idle(has_finalizer=False)), Steps()
     cluster.answers[AddFinalizer] = [Unknown("no answer")]
     assert await controller(cluster, steps).reconcile(KEY) == Retry("no answer")
     assert steps.seen == [("AddFinalizer", "Unknown")]
 
 
 async def test_a_refusal_is_shown_in_status_in_the_api_servers_words() -> None:
-    cluster = InMemoryCluster(a_world(a_backend(finalizer=False)))
+    cluster = InMemoryCluster(idle(has_finalizer=False))
     cluster.answers[AddFinalizer] = [Denied("webhook says no")]
     assert await controller(cluster).reconcile(KEY) == Retry("webhook says no")
     assert cluster.cached.backend is not None
@@ -217,13 +164,13 @@ async def test_a_refusal_is_shown_in_status_in_the_api_servers_words() -> None:
 
 
 async def test_a_refused_status_is_not_answered_by_another_status() -> None:
-    cluster, steps = InMemoryCluster(a_world(a_backend())), Steps()
+    cluster, steps = InMemoryCluster(idle()), Steps()
     cluster.answers[WriteStatus] = [Denied("no")]
     assert await controller(cluster, steps).reconcile(KEY) == Retry("no")
     assert steps.seen == [("WriteStatus", "Denied")]
 
 
 async def test_a_wait_until_a_time_comes_back_then_by_the_clock_given() -> None:
-    cooling = replace(a_claim(ClaimPhase.COOLING), since=NOW - timedelta(seconds=10))
-    cluster = InMemoryCluster(a_world(None, (cooling,)))
+    cooling = a_claim(ClaimPhase.COOLING, since=later(-10))
+    cluster = InMemoryCluster(a_world(None, claims=(cooling,)))
     assert await controller(cluster).reconcile(KEY) == Settled(again_after_seconds=5)

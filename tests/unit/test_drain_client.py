@@ -16,8 +16,9 @@ from modelbackend.v1.model_info_pb2 import Identity, ModelInfo
 from modelbackend_operator import drain_client
 from modelbackend_operator.actions import Applied, Unknown
 from modelbackend_operator.drain_client import Address, DrainClient, control_token, pod_address, report_from
-from modelbackend_operator.model import Pod, PodPhase, Ref, ServerState
+from modelbackend_operator.model import Pod, ServerState
 from modelbackend_operator.port_forward import PROTOCOL, forwarded
+from tests.unit.builders import a_serving_pod
 
 KEY = b"operator key"
 BACKEND_UID = "backend-uid"
@@ -66,31 +67,7 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ControlServer
 
 
 def a_pod(ip: str = "127.0.0.1") -> Pod:
-    return Pod(
-        ref=Ref("smollm2-0", "pod-uid", "1", "models"),
-        ordinal=0,
-        template_hash="",
-        host_port=None,
-        gated=False,
-        serving_label=True,
-        serving_condition=True,
-        stop=None,
-        has_finalizer=True,
-        created_at=datetime.now(UTC),
-        deleted_at=None,
-        grace_seconds=None,
-        phase=PodPhase.RUNNING,
-        phase_reason="",
-        phase_message="",
-        unschedulable="",
-        node="worker",
-        host_ip="",
-        ip=ip,
-        containers=(),
-        containers_ready=True,
-        ready=True,
-        removed_by_pod_gc=False,
-    )
+    return a_serving_pod(ip=ip)
 
 
 async def test_a_server_tells_its_state_its_identity_and_what_is_in_flight(server: ControlServer) -> None:

@@ -14,8 +14,7 @@ from modelbackend_operator.actions import (
 )
 from modelbackend_operator.metrics import Metrics
 from modelbackend_operator.model import ClaimPhase
-from tests.unit.test_controller import a_backend, a_claim, a_world
-from tests.unit.test_drain_client import a_pod
+from tests.unit.builders import a_backend, a_claim, a_deleted_backend, a_serving_pod, a_world
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -28,7 +27,7 @@ def ago(seconds: float) -> datetime:
 
 def test_a_lifecycle_is_timed_by_the_steps_that_end_it_and_only_when_they_took_effect() -> None:
     metrics = Metrics()
-    pod = replace(a_pod(), created_at=ago(40))
+    pod = a_serving_pod(created_at=ago(40))
     metrics.step(a_world(a_backend()), SetServing(pod, serving=True), Conflict())
     assert value(metrics, "instance_start_seconds_count") == 0
     metrics.step(a_world(a_backend()), SetServing(pod, serving=True), Applied())
@@ -36,12 +35,11 @@ def test_a_lifecycle_is_timed_by_the_steps_that_end_it_and_only_when_they_took_e
     assert value(metrics, "instance_start_seconds_count") == 1
     assert 40 <= (value(metrics, "instance_start_seconds_sum") or 0) < 60
 
-    ended = replace(pod, deleted_at=ago(7))
-    world = replace(a_world(a_backend()), pods=(ended,))
+    world = a_world(a_backend(), pods=(a_serving_pod(deleted_at=ago(7)),))
     metrics.step(world, CoolClaim(a_claim(ClaimPhase.BOUND), "ContainersTerminated"), Applied())
     assert 7 <= (value(metrics, "instance_end_seconds_sum") or 0) < 20
 
-    deleted = replace(a_backend(deleting=True), deleting_since=ago(90))
+    deleted = replace(a_deleted_backend(), deleting_since=ago(90))
     metrics.step(a_world(deleted), RemoveFinalizer(deleted), Applied())
     assert 90 <= (value(metrics, "backend_delete_seconds_sum") or 0) < 120
 

@@ -17,7 +17,7 @@ from modelbackend_operator.log_format import configure_logging
 from modelbackend_operator.model import Holder, StopReason
 from modelbackend_operator.settings import LogFormat
 from modelbackend_operator.trace import Trace, arguments_of, target_of
-from tests.unit.test_controller import KEY, a_backend, a_world
+from tests.unit.builders import BACKEND_UID, a_backend, a_world
 
 
 class Lines:
@@ -36,15 +36,15 @@ def test_each_step_has_a_number_its_key_its_target_and_its_outcome() -> None:
     trace.step(a_world(None), CreateClaim(world.backend, 0, 30008), Denied("quota"))
     first, second = lines.written
     assert (first["seq"], second["seq"]) == (1, 2)
-    assert (first["key"], first["backend"], first["action"]) == (KEY, "models/smollm2", "CreateClaim")
+    assert (first["key"], first["backend"], first["action"]) == (BACKEND_UID, "models/smollm2", "CreateClaim")
     assert (first["target"], first["arguments"]) == ("models/smollm2@1", {"ordinal": 0, "port": 30007})
     assert (second["backend"], second["outcome"], second["message"]) == (None, "Denied", "quota")
 
 
 def test_arguments_are_told_and_objects_are_not() -> None:
     backend = a_backend()
-    holder = Holder(KEY, 0, "pod-uid", StopReason.DELETED)
-    told = {"backend_uid": KEY, "ordinal": 0, "pod_uid": "pod-uid", "purpose": "BackendDeleted"}
+    holder = Holder(BACKEND_UID, 0, "pod-uid", StopReason.DELETED)
+    told = {"backend_uid": BACKEND_UID, "ordinal": 0, "pod_uid": "pod-uid", "purpose": "BackendDeleted"}
     assert arguments_of(AcquireLease(backend, holder)) == {"holder": told}
     assert arguments_of(WriteStatus(backend, {"conditions": []})) == {}
     assert target_of(WriteStatus(backend, {})) == "models/smollm2@1"
@@ -58,10 +58,10 @@ def test_a_step_is_one_json_line_in_the_log(capsys: pytest.CaptureFixture[str]) 
         world = a_world(a_backend())
         assert world.backend is not None
         Trace().step(world, CreateClaim(world.backend, 0, 30007), Denied("no"))
-        logging.getLogger("modelbackend_operator.queue").warning("said %s", "otherwise", extra={"key": KEY})
+        logging.getLogger("modelbackend_operator.queue").warning("said %s", "otherwise", extra={"key": BACKEND_UID})
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
     step, words = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert (step["event"], step["action"], step["outcome"], step["message"]) == ("step", "CreateClaim", "Denied", "no")
-    assert (words["event"], words["key"], words["level"]) == ("said otherwise", KEY, "warning")
+    assert (words["event"], words["key"], words["level"]) == ("said otherwise", BACKEND_UID, "warning")
