@@ -49,10 +49,31 @@ def publish(target: Path) -> Iterator[Path]:
     The rename makes a cache entry either whole or absent, however the maker ends.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    workplace = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        draft = workplace / target.name
+    with scratch_folder() as folder:
+        draft = folder / target.name
         yield draft
         draft.rename(target)
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """An empty folder in the cache that is removed afterwards, or by a later call if this process is killed."""
+    remove_abandoned_scratch()
+    folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}.", dir=_scratch_root()))
+    try:
+        yield folder
     finally:
-        shutil.rmtree(workplace, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_abandoned_scratch() -> None:
+    """Remove the scratch folders whose makers no longer run."""
+    for folder in _scratch_root().iterdir():
+        if not Path("/proc", folder.name.partition(".")[0]).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _scratch_root() -> Path:
+    root = cache_root() / "scratch"
+    root.mkdir(exist_ok=True)
+    return root

@@ -12,11 +12,10 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from images.cache import cache_root, digest_of, publish
+from images.cache import cache_root, digest_of, publish, scratch_folder
 from images.steps import StepError, run_logged
 
 SUITE = "bookworm"
@@ -32,31 +31,44 @@ path-exclude /usr/share/info/*
 path-exclude /usr/share/locale/*
 path-exclude /usr/share/lintian/*
 """
+APT_SETTINGS = 'APT::Install-Recommends "false";\nAcquire::Languages "none";\n'
+EMPTIED_FOLDERS = (
+    "usr/share/info",
+    "usr/share/lintian",
+    "usr/share/locale",
+    "usr/share/man",
+    "var/cache/apt",
+    "var/lib/apt/lists",
+    "var/log",
+)
 
 
 def rootfs_archive(packages: Sequence[str] = ()) -> Path:
     """The tar of a minimal Debian with `packages` added, made at the first call and cached afterwards."""
-    name = f"debian-{SUITE}-{digest_of(SUITE, ' '.join(sorted(packages)), Path(__file__))}.tar"
-    archive = cache_root() / "rootfs" / name
+    archive = archive_path(packages)
     if archive.exists():
         return archive
     if not DEBOOTSTRAP.exists():
         raise StepError("debootstrap is not installed: apt-get install debootstrap")
-    # Not in the cache: it may be on a file system without devices (nodev) or root ownership.
-    workplace = Path(tempfile.mkdtemp(prefix="debian-base-", dir="/var/tmp"))
-    try:
-        rootfs = workplace / "rootfs"
+    with scratch_folder() as folder:
+        rootfs = folder / "rootfs"
         _debootstrap(rootfs, packages)
         _clean(rootfs)
         with publish(archive) as draft:
             subprocess.run(["tar", "--numeric-owner", "--xattrs", "-C", rootfs, "-cf", draft, "."], check=True)
-    finally:
-        shutil.rmtree(workplace)
     return archive
 
 
+def archive_path(packages: Sequence[str] = ()) -> Path:
+    """Where the archive is or will be; its name changes with the recipe."""
+    recipe = digest_of(" ".join(sorted(packages)), DPKG_EXCLUDES, APT_SETTINGS, *EMPTIED_FOLDERS)
+    return cache_root() / "rootfs" / f"debian-{SUITE}-{recipe}.tar"
+
+
 def _debootstrap(rootfs: Path, packages: Sequence[str]) -> None:
-    command: list[str | Path] = [DEBOOTSTRAP, "--variant=minbase"]
+    # It mounts /proc and /sys in there: in namespaces of its own, so that they go with it however it ends.
+    isolated = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+    command: list[str | Path] = [*isolated, DEBOOTSTRAP, "--variant=minbase"]
     if packages:
         command.append(f"--include={','.join(packages)}")
     command += [SUITE, rootfs]
@@ -88,17 +100,9 @@ def _clean(rootfs: Path) -> None:
     for name in ("etc/hostname", "etc/resolv.conf", "etc/machine-id", "var/lib/dbus/machine-id"):
         (rootfs / name).unlink(missing_ok=True)
     (rootfs / "etc/machine-id").touch()  # empty: the first boot makes one
-    (rootfs / "etc/apt/apt.conf.d/image").write_text('APT::Install-Recommends "false";\nAcquire::Languages "none";\n')
-    for folder in (
-        "var/cache/apt",
-        "var/lib/apt/lists",
-        "var/log",
-        "usr/share/man",
-        "usr/share/info",
-        "usr/share/locale",
-        "usr/share/lintian",
-    ):
-        _empty(rootfs / folder)
+    (rootfs / "etc/apt/apt.conf.d/image").write_text(APT_SETTINGS)
+    for name in EMPTIED_FOLDERS:
+        _empty(rootfs / name)
     for path in (rootfs / "usr/share/doc").rglob("*"):
         if not path.is_dir() and path.name != "copyright":
             path.unlink()

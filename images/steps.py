@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,7 +53,7 @@ def run_logged(
         log.flush()
         exit_code = _wait_with_progress(
             subprocess.Popen(
-                [str(part) for part in command],
+                [*_with_its_parent(), *map(str, command)],
                 cwd=cwd,
                 env={**os.environ, **(env or {})},
                 stdin=source,
@@ -63,6 +64,11 @@ def run_logged(
         )
     if exit_code != 0:
         raise StepError(f"{title}: failed with exit code {exit_code}; read {log_path}\n{_tail(log_path)}")
+
+
+def _with_its_parent() -> list[str]:
+    """What makes a command end when we are killed, so that nobody goes on building behind a later run's back."""
+    return ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
 
 
 def _wait_with_progress(process: subprocess.Popen[bytes], log_path: Path) -> int:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from images.steps import StepError
 
+KIND_LABEL = "io.x-k8s.kind.cluster"
+
 
 @dataclass(frozen=True)
 class Docker:

@@ -7,6 +7,7 @@ mounts, links, routes and firewall rules. What remains is ours to clear: control
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import shutil
 import signal
@@ -15,7 +16,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from e2e.cluster.docker import Docker
+from e2e.cluster.docker import KIND_LABEL, Docker
 from e2e.cluster.engine_link import EngineLink
 from e2e.cluster.host_traces import KernelSettings, remove_cgroups
 from images.cache import cache_root, digest_of
@@ -75,12 +76,17 @@ class OwnEngine:
         with step("Docker engine, in namespaces of its own"):
             self._settings.record()
             pid = self._spawn(["--net"])
-            self.link.connect(pid)
-            if not self.docker.succeeds("network", "inspect", "kind"):
-                self.docker.output(
-                    "network", "create", "kind", "--subnet", str(self.link.nodes),
-                    "--opt", f"com.docker.network.bridge.name={self.name}",
-                )  # fmt: skip
+            self._make_network(self.link.connect(pid))
+
+    def _make_network(self, subnet: ipaddress.IPv4Network) -> None:
+        """Docker's network that kind puts nodes in, with this subnet (an older one may have another)."""
+        template = "{{range .IPAM.Config}}{{.Subnet}}{{end}}"
+        if self.docker.succeeds("network", "inspect", "kind"):
+            if self.docker.output("network", "inspect", "--format", template, "kind").strip() == str(subnet):
+                return
+            self.docker.output("network", "rm", "kind")
+        bridge = f"com.docker.network.bridge.name={self.name}"
+        self.docker.output("network", "create", "kind", "--subnet", str(subnet), "--opt", bridge)
 
     def pull(self, reference: str) -> bool:
         """Try to pull an image, with the host's network (the engine's own one has no way out)."""
@@ -102,6 +108,13 @@ class OwnEngine:
         self.link.remove()
         remove_cgroups(self.name)
         self._settings.restore()
+
+    def remove_leftovers(self) -> None:
+        """Remove containers that are no cluster's: what the building of an image left when it was killed."""
+        kept = self.docker.output("ps", "--all", "--quiet", f"--filter=label={KIND_LABEL}").split()
+        every = self.docker.output("ps", "--all", "--quiet").split()
+        if leftovers := sorted(set(every) - set(kept)):
+            self.docker.output("rm", "--force", "--volumes", *leftovers)
 
     def holds_containers(self) -> bool:
         """Whether its folder has containers, running or left by a crash."""

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from images.steps import StepError
 
-# A private range that few networks use; each engine takes the first /23 of it that no route of the host covers.
+# A private range that few networks use; an engine takes the first /23 of it that no route of the host touches:
+# the lower half for nodes, two addresses of the upper half for the ends of the link.
 CANDIDATES = ipaddress.IPv4Network("172.28.0.0/16")
 
 
@@ -26,25 +27,25 @@ class EngineLink:
     name: str
     state: Path
 
-    @property
-    def block(self) -> ipaddress.IPv4Network:
-        """The /23 of this engine: nodes in its lower half, the link's ends in its upper half."""
+    def choose_block(self) -> ipaddress.IPv4Network:
+        """The /23 of this engine: the one it had, unless the host has got a route into it since."""
+        taken = routed_networks()
+        block = self._remembered()
+        if block is None or any(block.overlaps(network) for network in taken):
+            block = free_block(taken)
+            self.state.write_text(json.dumps({"block": str(block)}))
+        return block
+
+    def _remembered(self) -> ipaddress.IPv4Network | None:
         with suppress(FileNotFoundError, ValueError):
             return ipaddress.IPv4Network(json.loads(self.state.read_text())["block"])
-        chosen = free_block(routed_networks())
-        self.state.write_text(json.dumps({"block": str(chosen)}))
-        return chosen
+        return None
 
-    @property
-    def nodes(self) -> ipaddress.IPv4Network:
-        """Where the nodes' addresses are."""
-        return next(self.block.subnets(prefixlen_diff=1))
-
-    def connect(self, engine_pid: int) -> None:
-        """Link the host with the network namespace of a process."""
+    def connect(self, engine_pid: int) -> ipaddress.IPv4Network:
+        """Link the host with the network namespace of a process; returns the network for its nodes."""
         self.remove()
-        upper_half = list(self.block.subnets(prefixlen_diff=1))[1]
-        host_end, engine_end = upper_half[1], upper_half[2]
+        nodes, ends = self.choose_block().subnets(prefixlen_diff=1)
+        host_end, engine_end = ends[1], ends[2]
         _ip("link", "add", self.name, "type", "veth", "peer", "name", "host", "netns", str(engine_pid))
         _ip("address", "add", f"{host_end}/30", "dev", self.name)
         _ip("link", "set", self.name, "up")
@@ -53,11 +54,13 @@ class EngineLink:
         _run(*inside, "ip", "link", "set", "host", "up")
         _run(*inside, "ip", "link", "set", "lo", "up")
         _run(*inside, "sysctl", "-qw", "net.ipv4.ip_forward=1")
-        _ip("route", "add", str(self.nodes), "via", str(engine_end), "dev", self.name)
+        _ip("route", "add", str(nodes), "via", str(engine_end), "dev", self.name)
+        return nodes
 
     def remove(self) -> None:
         """Take the link away; its routes go with it."""
-        subprocess.run(["ip", "link", "delete", self.name], capture_output=True, check=False)
+        if Path("/sys/class/net", self.name).exists():
+            subprocess.run(["ip", "link", "delete", self.name], capture_output=True, check=False)
 
 
 def free_block(taken: list[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from e2e.cluster.docker import Docker
+from e2e.cluster.docker import KIND_LABEL, Docker
 from e2e.cluster.engine import has_capability_sys_resource
 from images.cache import cache_root
 from images.steps import StepError, run_logged, step
@@ -46,7 +46,7 @@ class KindCluster:
 
     def nodes(self) -> list[str]:
         """The names of its containers, which are the names of its nodes."""
-        template, label = "{{.Names}}", f"label=io.x-k8s.kind.cluster={self.name}"
+        template, label = "{{.Names}}", f"label={KIND_LABEL}={self.name}"
         return sorted(self.docker.output("ps", "--all", f"--format={template}", f"--filter={label}").split())
 
     def workers(self) -> list[str]:

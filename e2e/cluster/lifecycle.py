@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from e2e.cluster.binaries import OWN, Binaries, binaries_folder, build_all, build_tooling
@@ -14,13 +17,26 @@ from e2e.cluster.kind_cluster import KindCluster, cluster_folder
 from e2e.cluster.load import load
 from e2e.cluster.node_image import Origin, provide_node_image
 from e2e.cluster.preflight import preflight
-from images.cache import cache_root, publish
+from images.cache import cache_root, publish, remove_abandoned_scratch
 from images.steps import StepError, say, step
 
 FAKE_GPU_MANIFEST = Path(__file__).parent / "manifests" / "fake-gpu.yaml"
 DEVICES_SECONDS = 60.0
 
 
+@contextmanager
+def exclusive() -> Iterator[None]:
+    """One `up` or `down` at a time: they share an engine, and `down` removes what seems to be nobody's."""
+    with (cache_root() / "cluster.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("    waiting for another `up` or `down` to end")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@exclusive()
 def up(name: str, workers: int) -> None:
     """Make the cluster ready for use; one that already is stays, anything half made is replaced."""
     started = time.monotonic()
@@ -72,6 +88,7 @@ def gpus(cluster: KindCluster, node: str) -> int:
         "nvidia.com/gpu", 0))  # fmt: skip
 
 
+@exclusive()
 def down(name: str) -> None:
     """Remove the cluster and, after the last one, our engine with all that it left on the host."""
     own_engine = OwnEngine()
@@ -81,10 +98,12 @@ def down(name: str) -> None:
     if own_engine.pid() or own_engine.holds_containers():
         own_engine.start()
         KindCluster(name, own_engine.docker).delete()
+        own_engine.remove_leftovers()
     if own_engine.holds_containers():
         say("    the engine stays: it has other clusters")
     else:
         own_engine.stop()
+    remove_abandoned_scratch()
     say(f"==> cluster {name} is gone")
 
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -16,7 +15,7 @@ from e2e.cluster.binaries import OWN, PINNED, TOOLS, Binaries, binaries_folder, 
 from e2e.cluster.docker import Docker
 from e2e.cluster.engine import OwnEngine
 from images import debian_base
-from images.cache import cache_root, digest_of
+from images.cache import digest_of, scratch_folder
 from images.steps import run_logged, say, step
 
 CONTEXT = Path(__file__).parent / "node_image"
@@ -104,17 +103,21 @@ def published_reference() -> str:
 
 def built_reference() -> str:
     """The name of the image that would be built here: it changes with everything that goes into it."""
-    programs = (binaries_folder(PINNED).name, binaries_folder(OWN).name)
-    sources = (CONTEXT, Path(component_images.__file__), Path(debian_base.__file__))
-    inputs = digest_of(*programs, " ".join(NODE_PACKAGES), IMPORT_SCRIPT, *sources)
+    inputs = digest_of(
+        *(binaries_folder(packages).name for packages in (PINNED, OWN)),
+        *(debian_base.archive_path(packages).name for packages in (NODE_PACKAGES, component_images.NETWORK_PACKAGES)),
+        CONTEXT,
+        Path(component_images.__file__),
+        IMPORT_SCRIPT,
+    )
     return f"localhost/kind-node:{kubernetes_version()}-{inputs}"
 
 
 def build_node_image(docker: Docker, binaries: Binaries, reference: str) -> None:
     """Build the node image in the engine, from Go modules and Debian packages alone."""
     rootfs = debian_base.rootfs_archive(NODE_PACKAGES)
-    with tempfile.TemporaryDirectory(prefix="node-image-", dir=cache_root()) as folder:
-        context = Path(folder) / "context"
+    with scratch_folder() as folder:
+        context = folder / "context"
         with step("Build context of the node image"):
             shutil.copytree(CONTEXT, context)
             shutil.copytree(_kind_module() / "images/base/files", context / "kind-files")
@@ -132,7 +135,7 @@ def build_node_image(docker: Docker, binaries: Binaries, reference: str) -> None
             log_name="node-image",
             env={**docker.env, "DOCKER_BUILDKIT": "0"},  # the builder that needs no plugin of the client
         )  # fmt: skip
-        archive = Path(folder) / "images.tar"
+        archive = folder / "images.tar"
         component_images.write_component_images(archive, binaries)
         _import_images(docker, without_images, archive, reference)
 

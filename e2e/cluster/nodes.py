@@ -11,12 +11,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from e2e.cluster.docker import Docker
+from e2e.cluster.docker import KIND_LABEL, Docker
 from e2e.cluster.engine import running_engine
 from images.steps import StepError
 
 BOOT_SECONDS = 60.0
-KIND_LABEL = "io.x-k8s.kind.cluster"
 
 # Drops what enters and leaves the node, as a pulled cable does; routes, sockets and the traffic between the
 # node's own pods and kubelet stay as they are.
@@ -66,6 +65,10 @@ class KindNodes:
     def unpause(self, node: str) -> None:
         """Let a paused node go on."""
         self.docker.output("unpause", node)
+
+    def kill_process(self, node: str, command: str) -> None:
+        """SIGKILL to every process of the node whose command line contains `command`."""
+        self.docker.output("exec", node, "pkill", "-KILL", "-f", command)
 
     def partition(self, node: str) -> None:
         """Cut the node's network off from every other machine; what runs on it runs on."""
