@@ -139,6 +139,12 @@ class Engine:
             if self._stop.is_set():
                 raise _LoadCancelledError from None
             raise
+        if why_not := model.why_not_generative():
+            raise UnservableError(
+                ExitCode.BAD_MODEL,
+                f"{settings.model_path} ({model.facts.description}) cannot generate text: {why_not}. "
+                "Take another model.",
+            )
         context_length = _context_length(settings.context_length, model.facts.trained_context_length)
         context = Context(
             model,
@@ -147,6 +153,8 @@ class Engine:
             batch_tokens=settings.batch_tokens,
             threads=settings.threads,
         )
+        self._progress(1.0, "warming up")
+        context.warm_up()
         loaded = Loaded(model.facts, model.vocabulary, context_length)
         self.post(lambda: self.observer.on_loaded(loaded))
         return model, context

@@ -27,7 +27,7 @@ import llama_cpp
 
 from .exits import ExitCode, UnservableError
 from .log import logger
-from .plan import BatchPlan
+from .plan import BatchPlan, Chunk
 from .sampling import Logits
 
 PIECE_BYTES = 64
@@ -78,19 +78,19 @@ class Vocabulary:
     """Text to tokens and back, from any thread: a loaded vocabulary does not change."""
 
     def __init__(self, model: ctypes.c_void_p) -> None:
-        self._vocab = llama_cpp.llama_model_get_vocab(model)
-        self.size = int(llama_cpp.llama_vocab_n_tokens(self._vocab))
-        self.adds_bos = bool(llama_cpp.llama_vocab_get_add_bos(self._vocab))
-        self.bos = int(llama_cpp.llama_vocab_bos(self._vocab))
-        self.eos = int(llama_cpp.llama_vocab_eos(self._vocab))
+        self.handle = llama_cpp.llama_model_get_vocab(model)
+        self.size = int(llama_cpp.llama_vocab_n_tokens(self.handle))
+        self.adds_bos = bool(llama_cpp.llama_vocab_get_add_bos(self.handle))
+        self.bos = int(llama_cpp.llama_vocab_bos(self.handle))
+        self.eos = int(llama_cpp.llama_vocab_eos(self.handle))
         self._pieces: dict[int, bytes] = {}
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Tokens of a text. parse_special reads "<|im_end|>" and the like as tokens rather than as text."""
         data = text.encode()
-        # No token is made of nothing; two for what may be put around.
-        room = (llama_cpp.llama_token * (len(data) + 2))()
-        count = llama_cpp.llama_tokenize(self._vocab, data, len(data), room, len(room), add_special, parse_special)
+        # No token is made of nothing; the rest for what is put around a text: a space, a beginning, an end.
+        room = (llama_cpp.llama_token * (len(data) + 4))()
+        count = llama_cpp.llama_tokenize(self.handle, data, len(data), room, len(room), add_special, parse_special)
         if count < 0:
             raise RuntimeError(f"a text of {len(data)} bytes needs {-count} tokens, more than it has bytes")
         return list(room[:count])
@@ -107,13 +107,13 @@ class Vocabulary:
         size = PIECE_BYTES
         while True:
             room = ctypes.create_string_buffer(size)
-            written = llama_cpp.llama_token_to_piece(self._vocab, token, room, size, 0, special)
+            written = llama_cpp.llama_token_to_piece(self.handle, token, room, size, 0, special)
             if written >= 0:
                 return room.raw[:written]
             size = -written
 
     def ends_generation(self, token: int) -> bool:
-        return bool(llama_cpp.llama_vocab_is_eog(self._vocab, token))
+        return bool(llama_cpp.llama_vocab_is_eog(self.handle, token))
 
 
 class Model:
@@ -143,6 +143,18 @@ class Model:
                 "of a kind this version does not know: fetch it again, or take another one.",
             )
         return cls(handle)
+
+    def why_not_generative(self) -> str:
+        """Why this model cannot continue a text; "" if it can. llama.cpp finds out too late, by an assertion."""
+        if llama_cpp.llama_vocab_type(self.vocabulary.handle) == llama_cpp.LLAMA_VOCAB_TYPE_NONE:
+            return "it has no vocabulary"
+        if llama_cpp.llama_model_has_encoder(self.handle) or not llama_cpp.llama_model_has_decoder(self.handle):
+            return "it has an encoder"
+        if llama_cpp.llama_model_is_diffusion(self.handle):
+            return "it is a diffusion model"
+        if _metadata(self.handle, f"{self.facts.architecture}.attention.causal") == "false":
+            return "it is an embedding model"
+        return ""
 
     def close(self) -> None:
         llama_cpp.llama_model_free(self.handle)
@@ -219,6 +231,13 @@ class Context:
     def _row(self, index: int) -> Logits:
         pointer = llama_cpp.llama_get_logits_ith(self._handle, index)
         return np.ctypeslib.as_array(pointer, (self._vocabulary_size,))
+
+    def warm_up(self) -> None:
+        """Touches all weights once, so that the first caller does not wait for the disk. Raises DecodeError."""
+        llama_cpp.llama_set_warmup(self._handle, True)
+        self.decode(BatchPlan((Chunk(0, 0, 1, wants_logits=True),)), {0: [0]})
+        llama_cpp.llama_set_warmup(self._handle, False)
+        self.forget(0)
 
     def forget(self, slot: int) -> None:
         """Empties a slot."""

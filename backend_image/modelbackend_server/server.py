@@ -172,6 +172,8 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         # A caller whose machine is gone is noticed, and its slot freed.
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        # A caller that waits in the queue may check as often that we are there; gRPC's own limit is 5 minutes.
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_TIMEOUT_MS),
     ]
 
 

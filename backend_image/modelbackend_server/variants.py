@@ -80,7 +80,13 @@ def try_in_child(folder: Path, excluded: Collection[Path]) -> Trial | None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
     try:
         child = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=SELF_TEST_SECONDS_MAX, check=False
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SELF_TEST_SECONDS_MAX,
+            check=False,
         )
     except subprocess.TimeoutExpired as stuck:
         output, ending = (stuck.stdout or b"").decode(), f"no end after {SELF_TEST_SECONDS_MAX} s"

@@ -13,9 +13,10 @@ import pytest
 
 from modelbackend.v1 import inference_pb2, inference_pb2_grpc
 from modelbackend_client import AsyncClient
+from modelbackend_server import self_test
 from tests.server.harness import LONG, LOOPBACK, Stream, greedy, next_event, rest
 from tests.server.process import FREE_PORTS, ServerProcess, started
-from tests.server.tiny_gguf import write_tiny_gguf
+from tests.server.tiny_gguf import write_embedding_gguf, write_tiny_gguf
 
 # Long enough to be in the middle when the signal comes, also on a fast machine.
 LONG_CONTEXT = "--context-length=8192"
@@ -120,10 +121,12 @@ async def test_two_servers_never_share_a_port(tiny: Path) -> None:
 
 @pytest.fixture
 def bad_files(tiny: Path, tmp_path: Path) -> Path:
-    """A folder of files that are no model, or not a whole one."""
+    """A folder of files that are no model, or not a whole one, or not one that generates text."""
     (tmp_path / "page.gguf").write_text("<html>Not found</html>")
     (tmp_path / "half.gguf").write_bytes(tiny.read_bytes()[: tiny.stat().st_size // 2])
     (tmp_path / "nonsense.gguf").write_bytes(b"GGUF" + bytes(range(256)) * 8)
+    (tmp_path / "no-vocabulary.gguf").write_bytes(self_test.gguf())
+    write_embedding_gguf(tmp_path / "embedding.gguf")
     return tmp_path
 
 
@@ -135,6 +138,8 @@ def bad_files(tiny: Path, tmp_path: Path) -> Path:
         ("--model={folder}/page.gguf", 65, "does not begin with the letters GGUF"),
         ("--model={folder}/half.gguf", 65, "llama.cpp cannot load"),
         ("--model={folder}/nonsense.gguf", 65, "llama.cpp cannot load"),
+        ("--model={folder}/no-vocabulary.gguf", 65, "cannot generate text: it has no vocabulary"),
+        ("--model={folder}/embedding.gguf", 65, "cannot generate text: it is an embedding model"),
         (f"--model={{tiny}} --model-sha256={'ab' * 32}", 65, f"wanted {'ab' * 32}"),
         ("--model={tiny} --context-length=9000", 64, "more than the 8192"),
         ("--slots=1", 64, "--model (MODELBACKEND_MODEL_PATH): Field required"),

@@ -73,13 +73,49 @@ def write_tiny_gguf(path: Path, *, chat_template: str | None = CHAT_TEMPLATE) ->
     writer.add_eos_token_id(2)
     if chat_template is not None:
         writer.add_chat_template(chat_template)
-    for name, weights in tensors(len(pieces)).items():
+    _write(writer, tensors(len(pieces)))
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def write_embedding_gguf(path: Path) -> None:
+    """A model that llama.cpp loads like any other, and that has no next token to give: architecture bert."""
+    writer = gguf.GGUFWriter(path, "bert")
+    writer.add_context_length(64)
+    writer.add_embedding_length(WIDTH)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(WIDTH)
+    writer.add_head_count(HEADS)
+    writer.add_layer_norm_eps(1e-12)
+    writer.add_causal_attention(False)
+    writer.add_pooling_type(gguf.PoolingType.MEAN)
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(SPACE + chr(code) for code in range(0x21, 0x7F))]
+    writer.add_tokenizer_model("bert")
+    writer.add_token_list(pieces)
+    writer.add_token_types([gguf.TokenType.NORMAL] * len(pieces))
+    writer.add_token_type_count(1)
+    writer.add_unk_token_id(1)
+    writer.add_bos_token_id(2)
+    writer.add_eos_token_id(3)
+    square, row = np.eye(WIDTH, dtype=np.float32), np.ones(WIDTH, np.float32)
+    named: dict[str, npt.NDArray[np.float32]] = {
+        "token_embd.weight": np.ones((len(pieces), WIDTH), np.float32),
+        "position_embd.weight": square,
+        "token_types.weight": np.ones((1, WIDTH), np.float32),
+    }
+    for matrix in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down"):
+        named |= {f"blk.0.{matrix}.weight": square, f"blk.0.{matrix}.bias": row}
+    for norm in ("token_embd_norm", "blk.0.attn_output_norm", "blk.0.layer_output_norm"):
+        named |= {f"{norm}.weight": row, f"{norm}.bias": row}
+    _write(writer, named)
+
+
+def _write(writer: gguf.GGUFWriter, named: dict[str, npt.NDArray[np.float32]]) -> None:
+    for name, weights in named.items():
         writer.add_tensor(name, weights)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def tensors(vocabulary_size: int) -> dict[str, npt.NDArray[np.float32]]:
