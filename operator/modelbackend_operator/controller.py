@@ -62,7 +62,7 @@ class Controller:
 
     async def reconcile(self, key: str) -> Result:
         """One pass over one backend, by its uid. An exception from here is a bug."""
-        stumbles = 0
+        stumbles, done = 0, None
         try:
             for _ in range(STEPS_PER_PASS):
                 observation, decision = await self._look(key)
@@ -71,30 +71,40 @@ class Controller:
                         return Settled()
                     case Wait():
                         return self._settled(decision)
+                    case Act(action) if action == done:
+                        return Retry(f"{type(action).__name__} was applied and changed nothing")
                     case Act(action):
                         outcome = await self._act(observation, action)
                     case _:
                         assert_never(decision)
-                match outcome:
-                    case Applied() if isinstance(action, DrainServer):
-                        return Settled(POLL_SECONDS)  # a server that ignores it is polled, not called in a loop
-                    case Applied():
-                        continue
-                    case Conflict() | Gone() | Exists():
-                        stumbles += 1
-                        if stumbles == STUMBLES_PER_PASS:
-                            return Retry(f"{type(action).__name__}: {type(outcome).__name__}")
-                    case Denied(message):
-                        await self._show(observation, action, message)
-                        return Retry(message)
-                    case Unknown(message):
-                        return Retry(message)
-                    case _:
-                        assert_never(outcome)
+                end = await self._end_of_pass(observation, action, outcome)
+                if end is not None:
+                    return end
+                if isinstance(outcome, Applied):
+                    done = action
+                    continue
+                stumbles += 1
+                if stumbles == STUMBLES_PER_PASS:
+                    return Retry(f"{type(action).__name__}: {type(outcome).__name__}")
         except ClusterUnavailable as error:
             log.warning("the cluster cannot be read: %s", error, extra={"key": key})
             return Retry(str(error))
         return Unfinished()
+
+    async def _end_of_pass(self, observation: Observation, action: Action, outcome: Outcome) -> Result | None:
+        """What an answer makes of the pass; None: look again at once."""
+        match outcome:
+            case Applied() | Unknown() if isinstance(action, DrainServer):
+                return Settled(POLL_SECONDS)  # polled until the drain deadline, which no back-off may miss
+            case Applied() | Conflict() | Gone() | Exists():
+                return None
+            case Denied(message):
+                await self._show(observation, action, message)
+                return Retry(message)
+            case Unknown(message):
+                return Retry(message)
+            case _:
+                assert_never(outcome)
 
     async def _look(self, key: str) -> tuple[Observation, Decision]:
         observation = await self._cluster.snapshot(key)

@@ -200,3 +200,23 @@ async def test_a_server_that_ignores_its_drain_is_asked_again_later_and_not_in_a
     cluster, steps = InMemoryCluster(draining), Steps()
     assert await controller(cluster, steps).reconcile(KEY) == Settled(again_after_seconds=1)
     assert steps.seen == [("DrainServer", "Applied")]
+
+
+async def test_a_write_that_is_applied_and_changes_nothing_is_not_repeated_in_a_loop() -> None:
+    """For example a field of status that another writer owns: applying ours without it does not take it away."""
+
+    class Unmoved(InMemoryCluster):
+        def _after(self, _: Action) -> Observation:
+            return self.cached
+
+    cluster, steps = Unmoved(idle(has_finalizer=False)), Steps()
+    assert await controller(cluster, steps).reconcile(KEY) == Retry("AddFinalizer was applied and changed nothing")
+    assert steps.seen == [("AddFinalizer", "Applied")]
+
+
+async def test_a_drain_call_that_fails_is_polled_and_never_backs_off_past_the_deadline() -> None:
+    busy = {POD_UID: a_report(ServerState.SERVING, in_flight=1)}
+    draining = shown(a_world(a_deleted_backend(), pods=(a_draining_pod(),), lease=a_lease(), servers=busy))
+    cluster = InMemoryCluster(draining)
+    cluster.answers[DrainServer] = [Unknown("connection refused")]
+    assert await controller(cluster).reconcile(KEY) == Settled(again_after_seconds=1)
