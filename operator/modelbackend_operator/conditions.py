@@ -5,7 +5,7 @@ Conditions follow kstatus: `Ready` sums up; `Reconciling` and `Stalled` are pres
 nothing happens, so an idle backend is never written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +20,7 @@ from modelbackend_operator.api import (
     ModelFacts,
 )
 from modelbackend_operator.instance_status import endpoint_of, instance_of, is_serving
-from modelbackend_operator.instances import pods_of, shared_service
+from modelbackend_operator.instances import own_report, pods_of, shared_service
 from modelbackend_operator.model import Backend, ClaimPhase, Observation
 from modelbackend_operator.problems import Problem, problem_of
 from modelbackend_operator.reasons import Reason
@@ -30,6 +30,7 @@ STALLING = frozenset(
         Reason.UNSUPPORTED_FIELD,
         Reason.WRONG_IDENTITY,
         Reason.PORT_POOL_EXHAUSTED,
+        Reason.PORT_TAKEN,
         Reason.PINNED_PORT_TAKEN,
         Reason.PINNED_PORT_WITHHELD,
         Reason.DENIED,
@@ -40,7 +41,9 @@ STALLING = frozenset(
 QUIET = frozenset({Reason.PORT_COOLING})
 """Waits that concern nobody who reads the status."""
 
-PORT_TROUBLES = frozenset({Reason.PORT_POOL_EXHAUSTED, Reason.PINNED_PORT_TAKEN, Reason.PINNED_PORT_WITHHELD})
+PORT_TROUBLES = frozenset(
+    {Reason.PORT_POOL_EXHAUSTED, Reason.PORT_TAKEN, Reason.PINNED_PORT_TAKEN, Reason.PINNED_PORT_WITHHELD}
+)
 
 
 def publish(observation: Observation, waits: Sequence[Wait], now: datetime) -> WriteStatus:
@@ -48,6 +51,25 @@ def publish(observation: Observation, waits: Sequence[Wait], now: datetime) -> W
     backend = observation.backend
     assert backend is not None
     return WriteStatus(backend, status_of(observation, backend, waits, now).to_json())
+
+
+def says_already(status: Mapping[str, Any], written: Mapping[str, Any]) -> bool:
+    """Whether to write this would change nothing.
+
+    The order of entries is the API server's, and a condition of a type that is not ours is another writer's: neither
+    may be a reason to write, or it would be one for ever.
+    """
+    return _comparable(status) == _comparable(written)
+
+
+def _comparable(status: Mapping[str, Any]) -> dict[str, Any]:
+    conditions = {entry.get("type"): entry for entry in status.get("conditions") or ()}
+    return {
+        **status,
+        "conditions": {kind: conditions[kind] for kind in Condition if kind in conditions},
+        "instances": {entry.get("ordinal"): entry for entry in status.get("instances") or ()},
+        "endpoints": {(entry.get("ordinal"), entry.get("role")): entry for entry in status.get("endpoints") or ()},
+    }
 
 
 def status_of(observation: Observation, backend: Backend, waits: Sequence[Wait], now: datetime) -> ModelBackendStatus:
@@ -79,8 +101,9 @@ def _instances(observation: Observation, backend: Backend, waits: Sequence[Wait]
 
 
 def _model_facts(observation: Observation, backend: Backend) -> ModelFacts:
-    """As the server told them last; they are kept while it is not asked."""
-    told = next((server.facts for server in observation.servers.values() if server.facts), None)
+    """As a server told them last that is not about to end; they are kept while none is asked."""
+    reports = (own_report(observation, pod) for pod in observation.pods if pod.stop is None and not pod.deleting)
+    told = next((report.facts for report in reports if report and report.facts and report.model == backend.model), None)
     known: dict[str, Any] = dict(told or backend.status.get("model") or {})
     return ModelFacts.model_validate({**known, "name": backend.model})
 

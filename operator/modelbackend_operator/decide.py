@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from modelbackend_operator.actions import Act, AddFinalizer, Decision, Done, Wait
-from modelbackend_operator.conditions import publish
-from modelbackend_operator.instances import any_container_running
+from modelbackend_operator.conditions import publish, says_already
+from modelbackend_operator.instances import any_container_running, status_advertises
 from modelbackend_operator.model import Observation, Pod
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.settling import remove_finalizer, settle_claim, sweep_services
@@ -46,15 +46,19 @@ def report(observation: Observation, wait: Wait, now: datetime) -> Act | None:
 
 
 def servers_to_ask(observation: Observation) -> tuple[Pod, ...]:
-    """Pods whose server's own word the next decision may need: about to serve, draining, or its model yet unknown."""
-    model = observation.backend.status.get("model") if observation.backend is not None else None
-    told = bool(model and "architecture" in model)
+    """Pods whose server's own word the next decision may need: draining, or not yet advertised with its facts."""
+    running = (p for p in observation.pods if any_container_running(p) and not p.deleting and not p.gated)
     return tuple(
-        pod
-        for pod in observation.pods
-        if any_container_running(pod) and not pod.deleting and not pod.gated
-        if pod.stop is not None or (pod.containers_ready and not (pod.serving_condition and told))
+        pod for pod in running if pod.stop is not None or (pod.containers_ready and _is_news(observation, pod))
     )
+
+
+def _is_news(observation: Observation, pod: Pod) -> bool:
+    backend = observation.backend
+    if backend is None:
+        return False
+    facts_are_known = "architecture" in (backend.status.get("model") or {})
+    return not (facts_are_known and status_advertises(backend, pod))
 
 
 def _steps(observation: Observation, now: datetime) -> Iterator[Act | Wait | None]:
@@ -89,7 +93,7 @@ def _publish(observation: Observation, waits: tuple[Wait, ...], now: datetime) -
     if observation.backend is None:
         return None
     write = publish(observation, waits, now)
-    return None if write.status == observation.backend.status else Act(write)
+    return None if says_already(observation.backend.status, write.status) else Act(write)
 
 
 def _first_due(waits: list[Wait]) -> Wait | None:

@@ -16,6 +16,7 @@ from modelbackend_operator.actions import (
     WriteStopRecord,
 )
 from modelbackend_operator.api import Condition
+from modelbackend_operator.instances import own_report
 from modelbackend_operator.model import Observation
 
 
@@ -65,7 +66,7 @@ def _words(action: Action, observation: Observation) -> tuple[EventType, str, st
             drain = f"draining for at most {seconds} s" if seconds else "nothing to drain"
             message = f"stopping instance {pod.ordinal} (pod {pod.ref.name}): {record.reason}; {drain}"
             return EventType.NORMAL, "Stopping", message
-        case DeletePod(pod=pod) if pod.stop is not None:
+        case DeletePod(pod=pod) if pod.stop is not None and not pod.deleting:
             return _ended(action, observation)
         case CoolClaim(claim=claim, evidence=evidence):
             message = f"port {claim.port} of pod {claim.pod_name} is free again after its reuse delay: {evidence}"
@@ -80,7 +81,7 @@ def _words(action: Action, observation: Observation) -> tuple[EventType, str, st
 
 def _ended(action: DeletePod, observation: Observation) -> tuple[EventType, str, str]:
     """Drained, or cut at the deadline: the user learns which, and how many requests it cost."""
-    server = observation.servers.get(action.pod.ref.uid)
+    server = own_report(observation, action.pod)
     if server is not None and server.in_flight:
         message = f"drain deadline of pod {action.pod.ref.name} passed with {server.in_flight} requests in flight"
         return EventType.WARNING, "Forced", message

@@ -13,8 +13,14 @@ from modelbackend_operator.api import (
     PortRole,
     StopEntry,
 )
-from modelbackend_operator.instances import any_container_running, claim_naming, pods_of, shared_service
-from modelbackend_operator.model import Backend, Claim, Exposure, Observation, Pod
+from modelbackend_operator.instances import (
+    any_container_running,
+    claim_naming,
+    own_report,
+    pod_of,
+    shared_service,
+)
+from modelbackend_operator.model import Backend, Claim, ClaimPhase, Exposure, Observation, Pod
 from modelbackend_operator.problems import problem_of
 from modelbackend_operator.reasons import Reason
 
@@ -25,11 +31,10 @@ def is_serving(pod: Pod) -> bool:
 
 
 def instance_of(observation: Observation, backend: Backend, ordinal: int, waits: Sequence[Wait]) -> Instance:
-    pods = pods_of(observation, ordinal)
+    pod = pod_of(observation, ordinal)
     wait = next((wait for wait in waits if wait.ordinal == ordinal), None)
-    if not pods:
+    if pod is None:
         return _without_pod(observation, ordinal, wait)
-    pod = pods[-1]
     claim, node = claim_naming(observation, pod), observation.nodes.get(pod.node)
     problem = problem_of(pod)
     cause = problem or wait
@@ -55,7 +60,8 @@ def endpoint_of(observation: Observation, backend: Backend, pod: Pod) -> Endpoin
 
 def _without_pod(observation: Observation, ordinal: int, wait: Wait | None) -> Instance:
     """Either not begun, or its pod vanished and only the withheld claim remembers it."""
-    vanished = next((claim for claim in observation.claims if claim.ordinal == ordinal and claim.pod_uid), None)
+    withheld = (claim for claim in observation.claims if claim.phase is ClaimPhase.WITHHELD)
+    vanished = next((claim for claim in withheld if claim.ordinal == ordinal), None)
     if wait is None and vanished is not None:
         pod = PodReference(name=vanished.pod_name, uid=vanished.pod_uid)
         message = f"port {vanished.port} is {vanished.phase}"
@@ -97,7 +103,7 @@ def _address(observation: Observation, backend: Backend, pod: Pod, claim: Claim 
 
 def _in_flight(observation: Observation, pod: Pod) -> int | None:
     """Only while it drains: a count that moves with every request would be written for ever."""
-    server = observation.servers.get(pod.ref.uid)
+    server = own_report(observation, pod)
     return server.in_flight if pod.stop is not None and not pod.deleting and server is not None else None
 
 

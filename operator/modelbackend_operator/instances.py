@@ -7,6 +7,7 @@ from modelbackend_operator.model import (
     ContainerState,
     Observation,
     Pod,
+    ServerReport,
     Service,
     StopReason,
 )
@@ -16,6 +17,12 @@ def pods_of(observation: Observation, ordinal: int) -> tuple[Pod, ...]:
     """Oldest first, then by name: the same order for every observer."""
     mine = (pod for pod in observation.pods if pod.ordinal == ordinal)
     return tuple(sorted(mine, key=lambda pod: (pod.created_at, pod.ref.name)))
+
+
+def pod_of(observation: Observation, ordinal: int) -> Pod | None:
+    """The one that stands for the instance: one that was let through, else one that a claim names, else the oldest."""
+    pods = pods_of(observation, ordinal)
+    return min(pods, key=lambda pod: (pod.gated, claim_naming(observation, pod) is None), default=None)
 
 
 def wanted(observation: Observation, ordinal: int) -> bool:
@@ -36,6 +43,26 @@ def reserved_claim(observation: Observation, ordinal: int) -> Claim | None:
         for claim in observation.claims
         if claim.ordinal == ordinal and claim.phase is ClaimPhase.RESERVED and not claim.terminating
         if backend is not None and port_fits(backend, claim)
+    )
+    return min(fitting, key=lambda claim: claim.port, default=None)
+
+
+def claim_to_take_back(observation: Observation, ordinal: int) -> Claim | None:
+    """The Cooling claim that the next pod of this instance gets: callers then find it where it was.
+
+    None while an earlier pod's object exists, and when the instance has another claim or is not to be started.
+    """
+    backend = observation.backend
+    if backend is None or backend.refused or observation.namespace_terminating or not wanted(observation, ordinal):
+        return None
+    if pods_of(observation, ordinal) or reserved_claim(observation, ordinal) is not None:
+        return None
+    fitting = (
+        claim
+        for claim in observation.claims
+        if claim.ordinal == ordinal and claim.phase is ClaimPhase.COOLING and not claim.terminating
+        if port_fits(backend, claim) and claim.port not in observation.ports.taken
+        if not pod_lives(observation, claim.pod_uid)
     )
     return min(fitting, key=lambda claim: claim.port, default=None)
 
@@ -83,6 +110,14 @@ def holds_lease(observation: Observation, pod: Pod) -> bool:
         and lease.holder.backend_uid == observation.backend_uid
         and lease.holder.pod_uid == pod.ref.uid
     )
+
+
+def own_report(observation: Observation, pod: Pod) -> ServerReport | None:
+    """What the pod's server says, if it answers as that pod of this backend; another's word is no word."""
+    report = observation.servers.get(pod.ref.uid)
+    if report is None or (report.backend_uid, report.pod_uid) != (observation.backend_uid, pod.ref.uid):
+        return None
+    return report
 
 
 def any_container_running(pod: Pod) -> bool:

@@ -45,7 +45,7 @@ class Reason(StrEnum):
     BAD_CONFIGURATION = "InvalidConfiguration"
     """The server refused its settings."""
     PORT_TAKEN = "PortInUse"
-    """A foreign process listens on the instance's port."""
+    """A foreign process listens on the instance's port, or a foreign Service has it."""
     OUT_OF_MEMORY = "OutOfMemory"
     """The kernel killed the container at its memory limit."""
     CRASHING = "Crashing"

@@ -11,8 +11,16 @@ from modelbackend_operator.actions import (
     Wait,
     WithholdClaim,
 )
-from modelbackend_operator.instances import pod_lives, pods_of, reserved_claim, wanted
-from modelbackend_operator.model import Claim, ClaimPhase, Exposure, Observation
+from modelbackend_operator.instances import (
+    claim_naming,
+    claim_to_take_back,
+    instance_service,
+    pod_lives,
+    pods_of,
+    reserved_claim,
+    wanted,
+)
+from modelbackend_operator.model import Claim, ClaimPhase, Exposure, Observation, Pod
 from modelbackend_operator.reasons import Reason
 
 
@@ -41,27 +49,53 @@ def _withhold_if_pod_vanished(observation: Observation, claim: Claim) -> Act | N
     return Act(WithholdClaim(claim, Reason.POD_MISSING, message))
 
 
-def _drop_if_unneeded(observation: Observation, claim: Claim) -> Act | None:
+def _drop_if_unneeded(observation: Observation, claim: Claim) -> Act | Wait | None:
     """Reserved means that no pod was ever let through for it, so no proof is owed."""
-    if pods_of(observation, claim.ordinal):
+    pods = pods_of(observation, claim.ordinal)
+    is_next = wanted(observation, claim.ordinal) and reserved_claim(observation, claim.ordinal) == claim
+    if is_next and not any(claim_naming(observation, pod) for pod in pods):
         return None
-    if wanted(observation, claim.ordinal) and reserved_claim(observation, claim.ordinal) == claim:
+    if any(_may_use(observation, pod, claim) for pod in pods):
         return None
-    return _free(claim)
+    return _free(observation, claim)
+
+
+def _may_use(observation: Observation, pod: Pod, claim: Claim) -> bool:
+    """An unnamed pod may be bound to the claim yet, or, with a gate that others opened, listen on its host port."""
+    if claim_naming(observation, pod) is not None:
+        return False
+    return pod.host_port == claim.port if claim.exposure is Exposure.HOST_PORT else pod.gated
 
 
 def _free_when_cooled(observation: Observation, claim: Claim, now: datetime) -> Act | Wait | None:
     """The pod's object goes first: while it exists, a crash between the two steps would leave it unaccounted for."""
-    if pod_lives(observation, claim.pod_uid):
+    if pod_lives(observation, claim.pod_uid) or claim_to_take_back(observation, claim.ordinal) == claim:
         return None
     free_at = claim.since + timedelta(seconds=observation.ports.reuse_delay_seconds)
     if now < free_at:
         return Wait(Reason.PORT_COOLING, f"port {claim.port} cools", free_at, claim.ordinal)
-    return _free(claim)
+    return _free(observation, claim)
 
 
-def _free(claim: Claim) -> Act:
-    return Act(RemoveClaimFinalizer(claim)) if claim.terminating and claim.has_finalizer else Act(DeleteClaim(claim))
+def _free(observation: Observation, claim: Claim) -> Act | Wait | None:
+    step = free_service(observation, claim)
+    if step is not None:
+        return step
+    if claim.terminating:
+        return Act(RemoveClaimFinalizer(claim)) if claim.has_finalizer else None
+    return Act(DeleteClaim(claim))
+
+
+def free_service(observation: Observation, claim: Claim) -> Act | Wait | None:
+    """The port's Service goes first and is seen gone, or the next owner of the port could not have its own."""
+    if claim.exposure is not Exposure.NODE_PORT:
+        return None
+    service = instance_service(observation, claim.ordinal, claim.port)
+    if service is None:
+        return None
+    if service.terminating:
+        return Wait(Reason.TERMINATING, f"Service {service.ref.name} is being deleted", None, claim.ordinal)
+    return Act(DeleteService(service))
 
 
 def sweep_services(observation: Observation) -> Act | None:

@@ -26,10 +26,10 @@ from modelbackend_operator.actions import (
 from modelbackend_operator.conditions import publish
 from modelbackend_operator.instances import (
     claim_naming,
+    claim_to_take_back,
     instance_service,
-    pod_lives,
+    pod_of,
     pods_of,
-    port_fits,
     reserved_claim,
     shared_service,
     status_names,
@@ -56,19 +56,15 @@ def start(observation: Observation, backend: Backend, ordinal: int, now: datetim
     pods = pods_of(observation, ordinal)
     if any(stop_reason(observation, pod) for pod in pods):
         return None  # the predecessor is being ended; until its proof nothing of this instance starts
-    if not pods:
+    pod = pod_of(observation, ordinal)
+    if pod is None:
         return _make_pod(observation, backend, ordinal, now)
-    pod, *others = sorted(pods, key=lambda pod: not _is_named(observation, backend, pod))
-    surplus = next((other for other in others if other.gated), None)
+    surplus = next((other for other in pods if other.gated and other is not pod), None)
     if surplus is not None:
         return Act(DeletePod(surplus, backend.termination_grace_seconds))
     if pod.gated:
         return _open_gate(observation, backend, pod, now)
     return _follow(observation, backend, pod, now)
-
-
-def _is_named(observation: Observation, backend: Backend, pod: Pod) -> bool:
-    return claim_naming(observation, pod) is not None or status_names(backend, pod)
 
 
 # -- before the pod ---------------------------------------------------------------------------------------------------
@@ -81,7 +77,7 @@ def _make_pod(observation: Observation, backend: Backend, ordinal: int, now: dat
     claim = reserved_claim(observation, ordinal)
     if claim is not None:
         return Act(CreatePod(backend, ordinal, name, claim.port))
-    cooling = _own_cooling(observation, backend, ordinal)
+    cooling = claim_to_take_back(observation, ordinal)
     if cooling is not None:
         return Act(ReserveClaim(cooling))
     return _claim_port(observation, backend, ordinal, now)
@@ -90,19 +86,6 @@ def _make_pod(observation: Observation, backend: Backend, ordinal: int, now: dat
 def _names_of_unproven(observation: Observation) -> set[str]:
     """A vanished pod's name is not used again while its claim is withheld: two stories under one name mislead."""
     return {claim.pod_name for claim in observation.claims if claim.phase is ClaimPhase.WITHHELD}
-
-
-def _own_cooling(observation: Observation, backend: Backend, ordinal: int) -> Claim | None:
-    """The port this instance had before: nobody else may have it yet, so callers find it where it was."""
-    return next(
-        (
-            claim
-            for claim in sorted(observation.claims, key=lambda claim: claim.port)
-            if claim.ordinal == ordinal and claim.phase is ClaimPhase.COOLING and not claim.terminating
-            if port_fits(backend, claim) and not pod_lives(observation, claim.pod_uid)
-        ),
-        None,
-    )
 
 
 def _claim_port(observation: Observation, backend: Backend, ordinal: int, now: datetime) -> Act | Wait:
@@ -172,18 +155,19 @@ def _open_gate(observation: Observation, backend: Backend, pod: Pod, now: dateti
         return Act(BindClaim(claim, pod))
     if not status_names(backend, pod):
         return Act(publish(observation, (Wait(Reason.STARTING, "", None, pod.ordinal),), now))
-    return _expose(observation, backend, pod, claim) or Act(Ungate(pod))
+    return _expose(observation, backend, pod, now) or Act(Ungate(pod))
 
 
-def _expose(observation: Observation, backend: Backend, pod: Pod, claim: Claim | None) -> Act | Wait | None:
+def _expose(observation: Observation, backend: Backend, pod: Pod, now: datetime) -> Act | Wait | None:
+    """The Services, in place and pointed at this pod; those of a running pod too, for anybody may delete them."""
     if shared_service(observation) is None:
         return Act(CreateService(backend, shared_service_name(backend, observation.taken_names)))
+    claim = claim_naming(observation, pod)
     if claim is None or backend.exposure is not Exposure.NODE_PORT:
         return None
     service = instance_service(observation, pod.ordinal, claim.port)
     if service is None:
-        name = service_name(backend, pod.ordinal, observation.taken_names | {s.ref.name for s in observation.services})
-        return Act(CreateService(backend, name, pod.ordinal, claim.port, pod.ref.uid))
+        return _make_service(observation, backend, pod, claim.port, now)
     if service.terminating:
         return Wait(
             Reason.STARTING,
@@ -196,6 +180,19 @@ def _expose(observation: Observation, backend: Backend, pod: Pod, claim: Claim |
     return None
 
 
+def _make_service(observation: Observation, backend: Backend, pod: Pod, port: int, now: datetime) -> Act | Wait:
+    """A claimed port that is taken all the same is held by a Service that asked no ledger: start on another."""
+    if port not in observation.ports.taken:
+        name = service_name(backend, pod.ordinal, observation.taken_names | {s.ref.name for s in observation.services})
+        return Act(CreateService(backend, name, pod.ordinal, port, pod.ref.uid))
+    if pod.gated and backend.pinned_port is None:
+        return Act(DeletePod(pod, backend.termination_grace_seconds))
+    who = observation.ports.taken_by.get(port, "a Service outside this operator")
+    reason = Reason.PORT_TAKEN if backend.pinned_port is None else Reason.PINNED_PORT_TAKEN
+    message = f"node port {port} is allocated to {who}; delete that Service, or change exposure to start on another"
+    return Wait(reason, message, now + timedelta(seconds=RETRY_POOL_SECONDS), pod.ordinal)
+
+
 # -- from the open gate to serving ------------------------------------------------------------------------------------
 
 
@@ -205,8 +202,9 @@ def _follow(observation: Observation, backend: Backend, pod: Pod, now: datetime)
     claim, node = claim_naming(observation, pod), observation.nodes.get(pod.node)
     if claim is not None and node is not None and (claim.node is None or claim.node.uid != node.uid):
         return Act(RecordNode(claim, node))
-    if not pod.containers_ready or pod.serving_condition:
-        return None
+    exposed = _expose(observation, backend, pod, now)
+    if exposed is not None or not pod.containers_ready or pod.serving_condition:
+        return exposed
     return _check_identity(observation, backend, pod, now)
 
 
@@ -220,8 +218,8 @@ def _check_identity(observation: Observation, backend: Backend, pod: Pod, now: d
     expected = (backend.ref.uid, backend.model, pod.ref.uid)
     if (server.backend_uid, server.model, server.pod_uid) != expected:
         message = (
-            f"pod {pod.ref.name} answers as model {server.model} of backend {server.backend_uid}, "
-            f"not as model {backend.model} of backend {backend.ref.uid}; it is not published"
+            f"pod {pod.ref.name} ({pod.ref.uid}) answers as model {server.model} of backend {server.backend_uid} "
+            f"in pod {server.pod_uid}, not as model {backend.model} of backend {backend.ref.uid}; it is not published"
         )
         return Wait(Reason.WRONG_IDENTITY, message, now + timedelta(seconds=RETRY_POOL_SECONDS), pod.ordinal)
     if server.state is not ServerState.SERVING:

@@ -11,7 +11,6 @@ from modelbackend_operator.actions import (
     Act,
     CoolClaim,
     DeletePod,
-    DeleteService,
     DrainServer,
     ReleaseLease,
     RemovePodFinalizer,
@@ -23,9 +22,8 @@ from modelbackend_operator.api import Evidence
 from modelbackend_operator.conditions import publish
 from modelbackend_operator.instances import (
     any_container_running,
-    claim_naming,
     holds_lease,
-    instance_service,
+    own_report,
     pod_lives,
     port_fits,
     status_advertises,
@@ -35,7 +33,6 @@ from modelbackend_operator.instances import (
 from modelbackend_operator.model import (
     Claim,
     ClaimPhase,
-    Exposure,
     Holder,
     Observation,
     Pod,
@@ -45,12 +42,15 @@ from modelbackend_operator.model import (
 )
 from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
+from modelbackend_operator.settling import free_service
 
 POLL_SECONDS = 1
 """How often a draining server is asked for what still runs."""
 REPLACE_REJECTED_SECONDS = 10
 """A node that rejects pods is not offered the next one sooner than this after the last."""
 SHORT_GRACE_WITHOUT_BACKEND_SECONDS = 15
+LINGER_SECONDS = 10
+"""How long after its grace period a kubelet that is there has removed the object of an ended pod."""
 
 
 def stop(observation: Observation, pod: Pod, now: datetime) -> Act | Wait | None:
@@ -59,21 +59,21 @@ def stop(observation: Observation, pod: Pod, now: datetime) -> Act | Wait | None
     if reason is None:
         return None
     if pod.gated:
-        return _end_gated(observation, pod)
+        return _end_gated(observation, pod, now)
     return (
         _take_lease(observation, pod, reason, now)
         or _record(observation, pod, reason, now)
         or _withdraw(observation, pod, now)
         or _drain(pod, observation, now)
-        or _await_proof(observation, pod)
+        or _await_proof(observation, pod, now)
     )
 
 
-def _end_gated(observation: Observation, pod: Pod) -> Act | Wait:
+def _end_gated(observation: Observation, pod: Pod, now: datetime) -> Act | Wait:
     """No process can exist behind a gate: no Lease, no record, no drain."""
     if not pod.deleting:
         return Act(DeletePod(pod, _grace_seconds(observation)))
-    return _await_proof(observation, pod)
+    return _await_proof(observation, pod, now)
 
 
 def _take_lease(observation: Observation, pod: Pod, reason: StopReason, now: datetime) -> Act | Wait | None:
@@ -84,15 +84,30 @@ def _take_lease(observation: Observation, pod: Pod, reason: StopReason, now: dat
         replace_at = pod.created_at + timedelta(seconds=REPLACE_REJECTED_SECONDS)
         if now < replace_at:
             return Wait(Reason.REJECTED_BY_NODE, pod.phase_message, replace_at, pod.ordinal)
-    backend, lease = observation.backend, observation.lease
-    if lease is not None:
-        who = lease.description or f"an unknown holder of Lease {lease.ref.namespace}/{lease.ref.name}"
+    who = _being_shut_down(observation, pod)
+    if who:
         message = f"{who} is being shut down; this instance of the same model is next"
         return Wait(Reason.WAITING_FOR_MODEL_LOCK, message, now + timedelta(seconds=10), pod.ordinal)
+    backend = observation.backend
     if backend is None:
         # The object was removed past its finalizer; its model, hence its Lease, is unknown. End what is left.
         return None
     return Act(AcquireLease(backend, Holder(observation.backend_uid, pod.ordinal, pod.ref.uid, reason)))
+
+
+def _being_shut_down(observation: Observation, pod: Pod) -> str:
+    """Who else of the model is, by our decision; empty when nobody is. A Lease deleted by hand ends no shutdown."""
+    lease = observation.lease
+    if lease is not None:
+        return lease.description or f"an unknown holder of Lease {lease.ref.namespace}/{lease.ref.name}"
+    if _ordered_by_us(pod):
+        return ""
+    others = (other for other in observation.pods if _ordered_by_us(other))
+    return next((f"pod {other.ref.name}" for other in others), "")
+
+
+def _ordered_by_us(pod: Pod) -> bool:
+    return pod.stop is not None and bool(pod.stop.epoch)
 
 
 def _record(observation: Observation, pod: Pod, reason: StopReason, now: datetime) -> Act | None:
@@ -103,9 +118,12 @@ def _record(observation: Observation, pod: Pod, reason: StopReason, now: datetim
 
 
 def _new_record(observation: Observation, pod: Pod, reason: StopReason, now: datetime) -> StopRecord:
-    """A server that never served, or does not run, has nothing to drain: its deadline is at once."""
+    """A server that never served, or does not run, has nothing to drain: its deadline is at once.
+
+    One that runs but fails its probes just now may still have requests, and gets its time.
+    """
     backend, lease = observation.backend, observation.lease
-    serves = pod.serving_condition and pod.containers_ready
+    serves = pod.serving_condition and any_container_running(pod)
     drain_seconds = backend.drain_seconds if backend is not None and serves and not pod.deleting else 0
     epoch = lease.epoch if lease is not None and holds_lease(observation, pod) else ""
     return StopRecord(now, reason, now + timedelta(seconds=drain_seconds), epoch)
@@ -128,7 +146,7 @@ def _drain(pod: Pod, observation: Observation, now: datetime) -> Act | Wait | No
     delete = Act(DeletePod(pod, _grace_seconds(observation)))
     if now >= pod.stop.deadline or not any_container_running(pod):
         return delete
-    server = observation.servers.get(pod.ref.uid)
+    server = own_report(observation, pod)
     next_poll = min(now + timedelta(seconds=POLL_SECONDS), pod.stop.deadline)
     if server is None:
         message = "the server does not answer; waiting for it until the drain deadline"
@@ -140,38 +158,41 @@ def _drain(pod: Pod, observation: Observation, now: datetime) -> Act | Wait | No
     return Wait(Reason.DRAINING, "requests in flight are finishing", next_poll, pod.ordinal)
 
 
-def _await_proof(observation: Observation, pod: Pod) -> Act | Wait:
+def _await_proof(observation: Observation, pod: Pod, now: datetime) -> Act | Wait:
     evidence = evidence_of_end(pod)
     if evidence is not None:
-        return _release(observation, pod, evidence)
+        return _release(observation, pod, evidence, now)
     where = f"pod {pod.ref.name} on node {pod.node}"
     message = f"waiting for the kubelet to report that every container of {where} has ended"
     return Wait(Reason.TERMINATING, message, None, pod.ordinal)
 
 
-def _release(observation: Observation, pod: Pod, evidence: Evidence) -> Act | Wait:
-    """With proof: the port's Service (if the instance ends), the claim, then the pod's finalizer."""
-    claim = claim_naming(observation, pod)
-    if claim is not None and claim.phase in (ClaimPhase.BOUND, ClaimPhase.WITHHELD):
-        return _free_service(observation, claim) or Act(CoolClaim(claim, evidence))
+def _release(observation: Observation, pod: Pod, evidence: Evidence, now: datetime) -> Act | Wait:
+    """With proof: the port's Service (if the instance ends), the claim, the pod's finalizer, at last its object."""
+    for claim in observation.claims:
+        if claim.pod_uid == pod.ref.uid and claim.phase in (ClaimPhase.BOUND, ClaimPhase.WITHHELD):
+            kept = _keeps_its_port(observation, claim)
+            return (None if kept else free_service(observation, claim)) or Act(CoolClaim(claim, evidence))
     if pod.has_finalizer:
         return Act(RemovePodFinalizer(pod))
-    return Wait(Reason.TERMINATING, f"pod {pod.ref.name} has ended; its object is being removed", None, pod.ordinal)
+    return _await_removal(pod, now)
 
 
-def _free_service(observation: Observation, claim: Claim) -> Act | Wait | None:
-    """The Service goes before the claim cools, or the next owner of the port could not have its own."""
+def _keeps_its_port(observation: Observation, claim: Claim) -> bool:
+    """The instance is to run again behind this port: its Service stays, and selects nothing meanwhile."""
     backend = observation.backend
-    if claim.exposure is not Exposure.NODE_PORT:
-        return None
-    if backend is not None and wanted(observation, claim.ordinal) and port_fits(backend, claim):
-        return None
-    service = instance_service(observation, claim.ordinal, claim.port)
-    if service is None:
-        return None
-    if service.terminating:
-        return Wait(Reason.TERMINATING, f"Service {service.ref.name} is being deleted", None, claim.ordinal)
-    return Act(DeleteService(service))
+    return backend is not None and wanted(observation, claim.ordinal) and port_fits(backend, claim)
+
+
+def _await_removal(pod: Pod, now: datetime) -> Act | Wait:
+    """The kubelet removes the object; when it is lost after its last word, a grace of 0 does (there is proof)."""
+    message = f"pod {pod.ref.name} has ended; its object is being removed"
+    if not pod.grace_seconds or pod.deleted_at is None:
+        return Wait(Reason.TERMINATING, message, None, pod.ordinal)
+    overdue_at = pod.deleted_at + timedelta(seconds=pod.grace_seconds + LINGER_SECONDS)
+    if now >= overdue_at:
+        return Act(DeletePod(pod, grace_seconds=0))
+    return Wait(Reason.TERMINATING, message, overdue_at, pod.ordinal)
 
 
 def release_lease(observation: Observation) -> Act | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ from modelbackend_operator.actions import (
     WriteStatus,
 )
 from modelbackend_operator.decide import decide
+from modelbackend_operator.manifests import pod_name, service_name
 from modelbackend_operator.model import Claim, ClaimPhase, Exposure, NodeId, Observation, Ports, ServerState
 from modelbackend_operator.starting import probe_order
 from tests.unit.builders import (
@@ -47,6 +49,8 @@ from tests.unit.builders import (
     shown,
 )
 
+POD_NAME = pod_name(a_backend(), 0, ())
+SERVICE_NAME = service_name(a_backend(), 0, ())
 RESERVED, BOUND, COOLING, WITHHELD = ClaimPhase.RESERVED, ClaimPhase.BOUND, ClaimPhase.COOLING, ClaimPhase.WITHHELD
 
 
@@ -77,7 +81,7 @@ STAGES: dict[str, tuple[Observation, Callable[[Observation], Action]]] = {
     ),
     "without a pod that may take it, the reserved port gets one": (
         a_world(a_backend(), claims=[a_claim(RESERVED)]),
-        lambda w: CreatePod(w.backend, 0, action_of(decide(w, NOW)).name, PORT),  # type: ignore[arg-type, union-attr]
+        lambda _: CreatePod(a_backend(), 0, POD_NAME, PORT),
     ),
     "the port this instance had before is taken back": (
         a_world(a_backend(), claims=[a_claim(COOLING)]),
@@ -89,7 +93,7 @@ STAGES: dict[str, tuple[Observation, Callable[[Observation], Action]]] = {
     ),
     "behind the gate, a missing port's Service is made": (
         gated(services=(a_shared_service(),)),
-        lambda w: CreateService(w.backend, action_of(decide(w, NOW)).name, 0, PORT, POD_UID),  # type: ignore[arg-type, union-attr]
+        lambda w: CreateService(w.backend, SERVICE_NAME, 0, PORT, POD_UID),  # type: ignore[arg-type]
     ),
     "the port's Service of the last pod is pointed at the new one": (
         gated(services=(a_shared_service(), a_service(pod_uid="last"))),
@@ -296,24 +300,68 @@ def test_a_silent_server_is_not_published_and_asked_again() -> None:
     assert wait.message == "the control port of pod smollm2-0 does not answer"
 
 
-@pytest.mark.parametrize(
-    "special", [{"backend_uid": "x"}, {"model": "x"}, {"pod_uid": "x"}], ids=lambda s: next(iter(s))
-)
-def test_a_server_of_another_identity_is_not_published(special: dict[str, str]) -> None:
-    report = replace(a_report(), **special)  # type: ignore[arg-type]
+@pytest.mark.parametrize("field", ["backend_uid", "model", "pod_uid"])
+def test_a_server_of_another_identity_is_not_published(field: str) -> None:
+    special: dict[str, Any] = {field: "another"}
+    report = a_report(**special)
     wait = wait_of(bound(a_loading_pod(containers_ready=True), servers={POD_UID: report}))
     assert wait.reason == "WrongIdentity"
     assert wait.message == (
-        f"pod smollm2-0 answers as model {report.model} of backend {report.backend_uid}, "
-        "not as model smollm2 of backend b-uid; it is not published"
-    ) or special == {"pod_uid": "x"}
-    assert wait.message.endswith("it is not published")
+        f"pod smollm2-0 (p-uid) answers as model {report.model} of backend {report.backend_uid} in pod "
+        f"{report.pod_uid}, not as model smollm2 of backend b-uid; it is not published"
+    )
 
 
 def test_a_server_that_still_loads_is_asked_again() -> None:
     report = a_report(ServerState.LOADING)
     wait = wait_of(bound(a_loading_pod(containers_ready=True), servers={POD_UID: report}))
     assert (wait.reason, wait.message, wait.not_after) == ("ModelLoading", "the server is LOADING", later(1))
+
+
+# -- the Services of an instance that runs ---------------------------------------------------------------------------
+
+
+def test_a_service_that_was_deleted_under_a_running_instance_is_made_again() -> None:
+    without_port = replace(bound(a_serving_pod()), services=(a_shared_service(),))
+    made = action_of(decide(without_port, NOW))
+    assert isinstance(made, CreateService)
+    assert (made.ordinal, made.node_port, made.pod_uid) == (0, PORT, POD_UID)
+    without_shared = replace(bound(a_serving_pod()), services=(a_service(),))
+    assert action_of(decide(without_shared, NOW)) == CreateService(without_shared.backend, "smollm2")  # type: ignore[arg-type]
+
+
+def test_a_service_edited_to_select_nothing_is_pointed_at_its_pod_again() -> None:
+    world = replace(bound(a_serving_pod()), services=(a_shared_service(), a_service(pod_uid="")))
+    assert action_of(decide(world, NOW)) == PointService(world.backend, world.services[1], POD_UID)  # type: ignore[arg-type]
+
+
+def held_by_a_foreign_service(world: Observation) -> Observation:
+    ports = Ports(30000, 30085, 15, frozenset({PORT}), {PORT: "a Service outside this operator"})
+    return replace(world, services=(a_shared_service(),), ports=ports)
+
+
+def test_an_instance_whose_claimed_port_a_foreign_service_holds_starts_on_another() -> None:
+    world = held_by_a_foreign_service(gated())
+    assert action_of(decide(world, NOW)) == DeletePod(world.pods[0], 15)
+    released = replace(world, pods=(), services=(), claims=(a_claim(COOLING),))
+    claimed = action_of(decide(released, NOW))
+    assert isinstance(claimed, CreateClaim)
+    assert claimed.port != PORT
+
+
+def test_a_pinned_port_that_a_foreign_service_holds_is_waited_for() -> None:
+    pinned = replace(gated(), backend=replace(gated().backend, pinned_port=PORT))  # type: ignore[type-var]
+    wait = wait_of(held_by_a_foreign_service(pinned))
+    assert (wait.reason, wait.not_after) == ("PinnedPortTaken", later(10))
+    assert wait.message == (
+        "node port 30007 is allocated to a Service outside this operator; "
+        "delete that Service, or change exposure to start on another"
+    )
+
+
+def test_a_running_instance_whose_port_a_foreign_service_took_is_not_ended_for_it() -> None:
+    wait = wait_of(held_by_a_foreign_service(bound(a_serving_pod())))
+    assert wait.reason == "PortInUse"
 
 
 # -- when nothing may be started --------------------------------------------------------------------------------------

@@ -1,0 +1,262 @@
+"""What instances leave behind: claims without a pod, Services without a claim, and the last finalizer."""
+
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+
+from modelbackend_operator.actions import (
+    Act,
+    Action,
+    CreatePod,
+    DeleteClaim,
+    DeleteService,
+    Done,
+    RemoveClaimFinalizer,
+    RemoveFinalizer,
+    ReserveClaim,
+    Wait,
+    WithholdClaim,
+    WriteStatus,
+)
+from modelbackend_operator.decide import decide, report
+from modelbackend_operator.model import Claim, ClaimPhase, Exposure, Observation
+from modelbackend_operator.reasons import Reason
+from modelbackend_operator.settling import settle_claim
+from tests.unit.builders import (
+    NODE,
+    NOW,
+    POD_UID,
+    PORT,
+    a_backend,
+    a_claim,
+    a_deleted_backend,
+    a_gated_pod,
+    a_lease,
+    a_service,
+    a_serving_pod,
+    a_shared_service,
+    a_terminating_pod,
+    a_world,
+    an_ended_pod,
+    bound,
+    later,
+)
+
+RESERVED, BOUND, COOLING, WITHHELD = ClaimPhase.RESERVED, ClaimPhase.BOUND, ClaimPhase.COOLING, ClaimPhase.WITHHELD
+
+
+def acted(world: Observation, now: datetime = NOW) -> Action:
+    decision = decide(world, now)
+    assert isinstance(decision, Act), decision
+    return decision.action
+
+
+# -- a pod that vanished ----------------------------------------------------------------------------------------------
+
+
+def test_a_port_whose_pod_vanished_is_withheld_and_says_why() -> None:
+    claim = a_claim(node=NODE)
+    assert acted(a_world(a_backend(), claims=[claim])) == WithholdClaim(
+        claim,
+        "PodMissing",
+        "pod smollm2-0 (p-uid) on node node-1 vanished without proof that its process ended; "
+        "it was force-deleted past its finalizer or its record was lost",
+    )
+
+
+def test_a_pod_that_vanished_before_its_node_was_recorded_withholds_the_port_too() -> None:
+    action = acted(a_world(None, claims=[a_claim()]))
+    assert isinstance(action, WithholdClaim)
+    assert action.message.startswith("pod smollm2-0 (p-uid) vanished without proof")
+
+
+@pytest.mark.parametrize("seconds", [0, 3600, 10**8])
+def test_no_time_and_no_deletion_opens_a_withheld_claim(seconds: int) -> None:
+    claim = a_claim(WITHHELD, terminating=True)
+    for backend in (None, a_backend(), a_deleted_backend()):
+        assert settle_claim(a_world(backend, claims=[claim]), claim, later(seconds)) is None
+
+
+# -- reserved ---------------------------------------------------------------------------------------------------------
+
+SURPLUS: dict[str, tuple[Observation, Claim]] = {
+    "of an instance that nobody wants": (
+        a_world(a_backend(ordinals=()), claims=[a_claim(RESERVED)]),
+        a_claim(RESERVED),
+    ),
+    "of a backend that is gone": (a_world(None, claims=[a_claim(RESERVED)]), a_claim(RESERVED)),
+    "of another kind of port than the spec asks for": (
+        a_world(a_backend(exposure=Exposure.CLUSTER_IP), claims=[a_claim(RESERVED)]),
+        a_claim(RESERVED),
+    ),
+    "the higher of two": (
+        a_world(a_backend(), claims=[a_claim(RESERVED, 30001), a_claim(RESERVED, 30002)]),
+        a_claim(RESERVED, 30002),
+    ),
+    "beside the claim that the instance runs behind": (
+        bound(a_serving_pod()),
+        a_claim(RESERVED, 30001),
+    ),
+    "beside the claim of an instance that starts": (bound(a_gated_pod()), a_claim(RESERVED, 30001)),
+}
+
+
+@pytest.mark.parametrize("case", SURPLUS)
+def test_a_surplus_reserved_claim_is_given_up(case: str) -> None:
+    world, claim = SURPLUS[case]
+    claims = {found.ref.name: found for found in (*world.claims, claim)}
+    assert settle_claim(replace(world, claims=tuple(claims.values())), claim, NOW) == Act(DeleteClaim(claim))
+
+
+KEPT: dict[str, tuple[Observation, Claim]] = {
+    "the one that the next pod takes": (a_world(a_backend(), claims=[a_claim(RESERVED)]), a_claim(RESERVED)),
+    "the one that the pod behind the gate takes": (
+        a_world(a_backend(), claims=[a_claim(RESERVED)], pods=[a_gated_pod()]),
+        a_claim(RESERVED),
+    ),
+    "one whose host port a pod may hold whose gate was opened by other hands": (
+        a_world(
+            a_backend(ordinals=(), exposure=Exposure.HOST_PORT),
+            claims=[a_claim(RESERVED, exposure=Exposure.HOST_PORT)],
+            pods=[a_serving_pod(host_port=PORT)],
+        ),
+        a_claim(RESERVED, exposure=Exposure.HOST_PORT),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_a_reserved_claim_that_is_kept(case: str) -> None:
+    world, claim = KEPT[case]
+    assert settle_claim(world, claim, NOW) is None
+
+
+# -- cooling ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_cooling_port_of_an_ended_instance_is_freed_after_the_reuse_delay_and_not_before() -> None:
+    claim = a_claim(COOLING)
+    world = a_world(None, claims=[claim])
+    assert decide(world, later(14)) == Wait("PortCooling", "port 30007 cools", later(15), 0)
+    assert decide(world, later(15)) == Act(DeleteClaim(claim))
+
+
+def test_a_cooling_port_is_not_freed_while_the_ended_pods_object_exists() -> None:
+    claim = a_claim(COOLING)
+    assert settle_claim(a_world(None, claims=[claim], pods=[an_ended_pod()]), claim, later(3600)) is None
+
+
+def test_a_long_pause_of_the_operator_does_not_cost_an_instance_its_port() -> None:
+    claim = a_claim(COOLING)
+    assert acted(a_world(a_backend(), claims=[claim]), later(3600)) == ReserveClaim(claim)
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        a_world(a_backend(refused=("spec.x is unsupported.",)), claims=[a_claim(COOLING)]),
+        a_world(a_backend(), claims=[a_claim(COOLING)], namespace_terminating=True),
+        a_world(a_backend(), claims=[a_claim(COOLING), a_claim(RESERVED, 30001)]),
+        bound(a_serving_pod("next"), backend=a_backend()),
+    ],
+    ids=["spec refused", "namespace ends", "another port reserved", "runs behind another"],
+)
+def test_a_cooling_port_that_nothing_will_take_back_is_freed(world: Observation) -> None:
+    claim = a_claim(COOLING)
+    world = replace(world, services=(), claims=(claim, *(c for c in world.claims if c.port != claim.port)))
+    assert settle_claim(world, claim, later(15)) == Act(DeleteClaim(claim))
+
+
+def test_the_service_of_a_freed_port_goes_first_and_is_seen_gone() -> None:
+    claim = a_claim(COOLING)
+    world = a_world(a_backend(refused=("no.",)), claims=[claim], services=[a_service()])
+    assert settle_claim(world, claim, later(15)) == Act(DeleteService(a_service()))
+    going = replace(world, services=(a_service(terminating=True),))
+    assert settle_claim(going, claim, later(15)) == Wait("AwaitingProof", "Service smollm2-0 is being deleted", None, 0)
+
+
+def test_a_claim_deleted_by_hand_is_let_go_once_it_may_be_freed() -> None:
+    claim = a_claim(COOLING, terminating=True)
+    assert decide(a_world(None, claims=[claim]), later(15)) == Act(RemoveClaimFinalizer(claim))
+
+
+def test_a_claim_that_only_others_hold_back_is_not_deleted_again_and_again() -> None:
+    claim = a_claim(COOLING, terminating=True, has_finalizer=False)
+    assert decide(a_world(None, claims=[claim]), later(15)) == Done()
+
+
+# -- Services ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "service",
+    [a_service(30001), a_service(ordinal=1), a_service(node_port=None)],
+    ids=["of another port", "of another instance", "without a port"],
+)
+def test_a_service_that_no_claim_stands_behind_is_swept(service: object) -> None:
+    world = bound(a_serving_pod())
+    stray = replace(world, services=(*world.services, service))  # type: ignore[arg-type]
+    assert acted(stray) == DeleteService(service)  # type: ignore[arg-type]
+
+
+def test_services_that_are_claimed_shared_or_going_are_left_alone() -> None:
+    world = a_world(
+        a_backend(ordinals=()),
+        claims=[a_claim(WITHHELD)],
+        services=[a_shared_service(), a_service(), a_service(30001, terminating=True)],
+    )
+    assert isinstance(acted(world), WriteStatus)
+
+
+# -- the last finalizer -----------------------------------------------------------------------------------------------
+
+HOLDS_THE_BACKEND: dict[str, Observation] = {
+    "a pod": a_world(a_deleted_backend(), pods=[a_terminating_pod()]),
+    "a bound claim": a_world(a_deleted_backend(), claims=[a_claim()]),
+    "a reserved claim": a_world(a_deleted_backend(), claims=[a_claim(RESERVED)]),
+    "the model's Lease": a_world(a_deleted_backend(), lease=a_lease()),
+}
+
+
+@pytest.mark.parametrize("case", HOLDS_THE_BACKEND)
+def test_a_backend_is_held_by(case: str) -> None:
+    assert not isinstance(acted(HOLDS_THE_BACKEND[case]), RemoveFinalizer)
+
+
+def test_a_backend_goes_once_its_ports_are_proven_free_or_withheld_with_their_reason() -> None:
+    world = a_world(a_deleted_backend(), claims=[a_claim(COOLING), a_claim(WITHHELD, 30001)])
+    assert acted(world) == RemoveFinalizer(a_deleted_backend())
+
+
+def test_a_backend_that_is_not_deleted_keeps_its_finalizer_although_it_has_nothing() -> None:
+    assert isinstance(acted(a_world(a_backend(ordinals=()))), WriteStatus)
+
+
+def test_with_nothing_left_there_is_nothing_to_do() -> None:
+    assert decide(a_world(None), NOW) == Done()
+    assert decide(a_world(None, claims=[a_claim(WITHHELD)]), NOW) == Done()
+
+
+# -- a refused write --------------------------------------------------------------------------------------------------
+
+
+def test_what_the_api_server_refuses_is_shown_once() -> None:
+    world = a_world(a_backend(), claims=[a_claim(RESERVED)])
+    assert isinstance(acted(world), CreatePod)
+    refused = Wait(Reason.DENIED, "CreatePod was refused: exceeded quota", None, 0)
+    shown = report(world, refused, NOW)
+    assert shown is not None
+    assert isinstance(shown.action, WriteStatus)
+    stalled = next(c for c in shown.action.status["conditions"] if c["type"] == "Stalled")
+    assert (stalled["reason"], stalled["message"]) == ("DeniedByAPIServer", "CreatePod was refused: exceeded quota")
+    again = replace(world, backend=a_backend(status=shown.action.status))
+    assert report(again, refused, later(60)) is None
+    assert report(a_world(None), refused, NOW) is None
+
+
+def test_the_pod_that_is_named_is_the_pod_that_was_let_through() -> None:
+    """A late create must not take the place in status of the one that serves."""
+    world = bound(a_serving_pod(), a_gated_pod("late", created_at=later(60)))
+    assert world.backend is not None
+    assert [entry["pod"]["uid"] for entry in world.backend.status["instances"]] == [POD_UID]
