@@ -21,7 +21,7 @@ UID_LABEL = "modelbackend.dev/backend-uid"
 
 
 def manifest(name: str, namespace: str, *, file: str = TINY, **spec: Any) -> Object:
-    """A ModelBackend that asks for one GPU and little else, merged with `spec`."""
+    """A ModelBackend that asks for one GPU and little else, merged with `spec`; None removes a field."""
     source = {"persistentVolumeClaim": {"claimName": WEIGHTS, "path": file}}
     base: Object = {
         "model": {"source": source},
@@ -37,7 +37,7 @@ def _merged(base: Object, change: Mapping[str, Any]) -> Object:
     for key, value in change.items():
         known = merged.get(key)
         merged[key] = _merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
-    return merged
+    return {key: value for key, value in merged.items() if value is not None}
 
 
 @dataclass(frozen=True)
