@@ -17,7 +17,7 @@ from modelbackend_operator.actions import (
 )
 from modelbackend_operator.api import Condition
 from modelbackend_operator.instances import own_report
-from modelbackend_operator.model import Observation
+from modelbackend_operator.model import Observation, Pod, StopRecord
 
 
 class EventType(StrEnum):
@@ -62,10 +62,8 @@ def _words(action: Action, observation: Observation) -> tuple[EventType, str, st
         case SetServing(pod=pod, serving=True):
             return EventType.NORMAL, "Serving", f"instance {pod.ordinal} (pod {pod.ref.name}) serves"
         case WriteStopRecord(pod=pod, record=record):
-            seconds = round((record.deadline - record.since).total_seconds())
-            drain = f"draining for at most {seconds} s" if seconds else "nothing to drain"
-            message = f"stopping instance {pod.ordinal} (pod {pod.ref.name}): {record.reason}; {drain}"
-            return EventType.NORMAL, "Stopping", message
+            why = f"{record.reason}; {_time_left(pod, record)}"
+            return EventType.NORMAL, "Stopping", f"stopping instance {pod.ordinal} (pod {pod.ref.name}): {why}"
         case DeletePod(pod=pod) if pod.stop is not None and not pod.deleting:
             return _ended(action, observation)
         case CoolClaim(claim=claim, evidence=evidence):
@@ -77,6 +75,13 @@ def _words(action: Action, observation: Observation) -> tuple[EventType, str, st
             return _newly_stalled(action)
         case _:
             return None
+
+
+def _time_left(pod: Pod, record: StopRecord) -> str:
+    if pod.deleting:
+        return f"it has {pod.grace_seconds} s of grace"
+    seconds = round((record.deadline - record.since).total_seconds())
+    return f"draining for at most {seconds} s" if seconds else "nothing to drain"
 
 
 def _ended(action: DeletePod, observation: Observation) -> tuple[EventType, str, str]:
