@@ -17,14 +17,18 @@ from grpc_tools import protoc  # type: ignore[import-untyped, unused-ignore]
 
 PROTOS = Path(__file__).resolve().parent
 PACKAGE = Path("modelbackend/v1")
+# They write the type stubs. Found beside the running interpreter, also when its environment is not activated.
+PLUGINS = ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
 COMMITTED = PROTOS.parent / PACKAGE
 
 
 def generate(into: Path) -> dict[str, str]:
     """Runs protoc into an empty folder; returns the text of each generated file by its name."""
+    missing = [name for name in PLUGINS if not (Path(sys.executable).parent / name).exists()]
+    if missing:
+        sys.exit(f"{', '.join(missing)} is missing beside {sys.executable}: pip install mypy-protobuf==5.1.0")
     google = importlib.resources.files("grpc_tools") / "_proto"
-    # Found beside the running interpreter, so the script also works with a virtual environment not activated.
-    plugins = [f"--plugin={Path(sys.executable).parent / name}" for name in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")]
+    plugins = [f"--plugin={Path(sys.executable).parent / name}" for name in PLUGINS]
     arguments = [
         "protoc",
         f"--proto_path={PROTOS}",
