@@ -2,8 +2,8 @@
 
 import os
 import re
-import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -23,7 +23,9 @@ def main() -> None:
         prepare(shell)
         install(shell)
         serve(shell)
-        delete_in_mid_stream(shell)
+        with tempfile.TemporaryDirectory() as folder:
+            delete_in_mid_stream(shell, Path(folder) / "stream.txt")
+        proof(shell)
     except DemoError as failure:
         sys.exit(f"\nThe demo stopped: {failure}")
     finish(shell, time.monotonic() - started)
@@ -42,10 +44,14 @@ def prepare(shell: Shell) -> None:
 def install(shell: Shell) -> None:
     shell.section("The operator, from plain manifests")
     shell.run("kubectl", "apply", "--server-side", "-f", "crds/")
+    existed = shell.read("kubectl", "get", "deployments", "-n", "modelbackend-system", "-o", "name")
     shell.run("kubectl", "apply", "-f", "deploy/")
-    shell.run("kubectl", "rollout", "status", "deployment/modelbackend-operator", "-n", "modelbackend-system")
+    deployment = ("deployment/modelbackend-operator", "-n", "modelbackend-system")
+    if existed:
+        shell.run("kubectl", "rollout", "restart", *deployment)  # the image under its tag may be a newer one
+    shell.run("kubectl", "rollout", "status", *deployment, "--timeout=120s")
     shell.section("SmolLM2-135M-Instruct onto a volume")
-    model = Path(shell.read(sys.executable, "-m", "images", "model"))
+    model = Path(shell.read(sys.executable, "-m", "images.model"))
     shell.run("kubectl", "apply", "-f", "demo/volume.yaml")
     shell.run("kubectl", "wait", "--for=condition=Ready", "pod/weights-loader", "-n", NAMESPACE, "--timeout=120s")
     copy = ("kubectl", "exec", "-i", "weights-loader", "-n", NAMESPACE, "--", "sh", "-c")
@@ -69,12 +75,15 @@ def serve(shell: Shell) -> None:
     shell.run(*chat, "--prompt", question, "--max-tokens", "48", *GREEDY)
 
 
-def delete_in_mid_stream(shell: Shell) -> None:
+def delete_in_mid_stream(shell: Shell, text: Path) -> None:
     shell.section("Deleted in the middle of a stream")
     address = address_of(shell, "smollm2")
     prompt = ("--prompt", "Once upon a time", "--max-tokens", "400", *GREEDY)
-    stream = shell.start("modelbackend-client", "generate", "--address", address, *prompt)
-    active = (
+    stream = shell.start("modelbackend-client", "generate", "--address", address, *prompt, output=text)
+    shell.until("the stream runs", ("wc", "-l", str(text)), "1")
+    shell.run("wc", "-w", str(text))
+    shell.run("kubectl", "delete", "modelbackend", "smollm2", "-n", NAMESPACE, "--wait=false")
+    phase = (
         "kubectl",
         "get",
         "modelbackend",
@@ -84,37 +93,28 @@ def delete_in_mid_stream(shell: Shell) -> None:
         "-o",
         "jsonpath={.status.instances[0].phase}",
     )
-    shell.until("the instance serves", active, "Serving")
-    time.sleep(1)  # so that a reader sees text before the delete
-    print(flush=True)
-    shell.run("kubectl", "delete", "modelbackend", "smollm2", "-n", NAMESPACE, "--wait=false")
-    shell.until("the instance drains", active, "Draining")
+    shell.until("the instance drains", phase, "Draining")
     show_all(shell)
     shell.section("Meanwhile a second backend gets another port")
     shell.run("kubectl", "apply", "-f", "demo/second.yaml")
     shell.run("kubectl", "wait", "--for=condition=Ready", "modelbackend/second", "-n", NAMESPACE, "--timeout=180s")
     show_all(shell)
-    finish_stream(shell, stream)
-
-
-def finish_stream(shell: Shell, stream: "subprocess.Popen[bytes]") -> None:
     if stream.wait(timeout=300) != 0:
         raise DemoError("the stream was cut")
-    shell.section("The stream came whole; the pod ends, and its port is freed with evidence")
+    shell.section("The stream came whole")
+    shell.run("wc", "-w", str(text))
+    shell.run("tail", "-c", "200", str(text))
+
+
+def proof(shell: Shell) -> None:
+    shell.section("The pod ends, and its port is freed with evidence")
     shell.run("kubectl", "wait", "--for=delete", "modelbackend/smollm2", "-n", NAMESPACE, "--timeout=180s")
-    shell.run("kubectl", "get", "portclaims", "-o", "wide")
-    evidence = (
-        "kubectl",
-        "get",
-        "portclaims",
-        "-o",
-        "jsonpath={range .items[*]}{.spec.port} {.status.phase} {.status.evidence}{'\\n'}{end}",
-    )
-    shell.run(*evidence)
+    columns = "custom-columns=PORT:.spec.port,PHASE:.status.phase,EVIDENCE:.status.evidence,BACKEND:.spec.backend.name"
+    shell.run("kubectl", "get", "portclaims", "-o", columns)
     shell.section("After the reuse delay the claim is gone")
-    while "Cooling" in shell.read(*evidence):
+    while "Cooling" in shell.read("kubectl", "get", "portclaims", "-o", columns):
         time.sleep(0.5)
-    shell.run("kubectl", "get", "modelbackends,portclaims", "-A")
+    show_all(shell)
 
 
 def finish(shell: Shell, seconds: float) -> None:

@@ -33,10 +33,11 @@ class Shell:
         if done.returncode != 0:
             raise DemoError(f"exit code {done.returncode} from: {shown}")
 
-    def start(self, *command: str) -> "subprocess.Popen[bytes]":
-        """Runs on while the demo does other things; its output comes on the same terminal."""
-        print(f"{DIM}${PLAIN} {join(command)} &", flush=True)
-        return subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL)
+    def start(self, *command: str, output: Path) -> "subprocess.Popen[bytes]":
+        """Runs on while the demo does other things; what it prints goes to a file."""
+        print(f"{DIM}${PLAIN} {join(command)} > {output} &", flush=True)
+        with output.open("wb") as target:
+            return subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL, stdout=target)
 
     def read(self, *command: str) -> str:
         """Quietly, for the demo's own use."""

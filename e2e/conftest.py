@@ -33,8 +33,9 @@ def operator(kubectl: Kubectl) -> str:
     kubectl.run("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
     kubectl.run("wait", "--for=condition=Established", "-f", str(ROOT / "crds"), "--timeout=60s")
     kubectl.run("apply", "-f", str(ROOT / "deploy"))
-    rollout = ("rollout", "status", "deployment/modelbackend-operator", "-n", OPERATOR_NAMESPACE, "--timeout=120s")
-    kubectl.run(*rollout, timeout_seconds=150)
+    deployment = ("deployment/modelbackend-operator", "-n", OPERATOR_NAMESPACE)
+    kubectl.run("rollout", "restart", *deployment)  # the image under its tag may be a newer one
+    kubectl.run("rollout", "status", *deployment, "--timeout=120s", timeout_seconds=150)
     return OPERATOR_NAMESPACE
 
 
