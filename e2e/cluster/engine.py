@@ -26,6 +26,7 @@ CAP_SYS_RESOURCE = 24
 # dockerd would write a key there, and would read options that are meant for the host's own engine.
 HIDE_ENGINE_SETTINGS = '[ ! -d /etc/docker ] || mount -t tmpfs tmpfs /etc/docker; exec "$@"'
 
+PULL_SECONDS = 900.0
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
 
@@ -89,13 +90,21 @@ class OwnEngine:
         self.docker.output("network", "create", "kind", "--subnet", str(subnet), "--opt", bridge)
 
     def pull(self, reference: str) -> bool:
-        """Try to pull an image, with the host's network (the engine's own one has no way out)."""
+        """Try to pull an image with the host's network, since the engine's own one has no way out.
+
+        For this it is started again, without containers and without networks, which would be made on the host.
+        """
+        if self.holds_containers():
+            say("    not pulling: other clusters run in this engine")
+            return False
+        self.docker.output("network", "rm", "kind")
         self.stop()
         self._spawn([])
         try:
-            return self.docker.succeeds("pull", reference, timeout_seconds=900.0)
+            return self.docker.succeeds("pull", reference, timeout_seconds=PULL_SECONDS)
         finally:
             self.stop()
+            self.start()
 
     def stop(self) -> None:
         """End it and remove what the kernel does not; harmless when it does not run, or was killed."""

@@ -46,14 +46,15 @@ def up(name: str, workers: int) -> None:
     if not docker.succeeds("info", timeout_seconds=10.0):
         own_engine = OwnEngine()
         own_engine.start()
+        own_engine.remove_leftovers()
         docker = own_engine.docker
     cluster = KindCluster(name, docker)
     if cluster.is_complete(workers):
         say(f"    cluster {name} is up already")
     else:
+        cluster.delete()
         image = provide_node_image(docker, own_engine)
         binaries = build_all() if image.origin is Origin.BUILT else build_tooling()
-        cluster.delete()
         cluster.create(binaries["kind"], image.reference, workers)
         add_fake_gpus(cluster, binaries)
         cluster.wait_until_ready(workers + 1)

@@ -13,13 +13,12 @@ from pathlib import Path
 from e2e.cluster import component_images
 from e2e.cluster.binaries import OWN, PINNED, TOOLS, Binaries, binaries_folder, build_all, kubernetes_version
 from e2e.cluster.docker import Docker
-from e2e.cluster.engine import OwnEngine
+from e2e.cluster.engine import PULL_SECONDS, OwnEngine
 from images import debian_base
 from images.cache import digest_of, scratch_folder
 from images.steps import run_logged, say, step
 
 CONTEXT = Path(__file__).parent / "node_image"
-PULL_SECONDS = 900.0
 
 # kind's own list (images/base/Dockerfile) without network file systems, and with what it fetches instead.
 NODE_PACKAGES = (
@@ -167,11 +166,9 @@ def _remove_older(docker: Docker, current: str) -> None:
 
 def _pull(docker: Docker, own_engine: OwnEngine | None, reference: str) -> bool:
     with step(f"Trying to pull {reference}"):
-        if own_engine is None:
-            return docker.succeeds("pull", reference, timeout_seconds=PULL_SECONDS)
-        pulled = own_engine.pull(reference)
-        own_engine.start()
-        return pulled
+        if own_engine:
+            return own_engine.pull(reference)
+        return docker.succeeds("pull", reference, timeout_seconds=PULL_SECONDS)
 
 
 def _kind_module() -> Path:
