@@ -24,6 +24,7 @@ check: venv ## Lint, types, layers and unit tests
 	@tools/step format .venv/bin/ruff format --check $(PYTHON_SOURCES)
 	@tools/step types .venv/bin/mypy
 	@tools/step layers .venv/bin/lint-imports
+	@tools/step protos $(PY) backend_image/proto/regenerate.py --check
 	@tools/step unit-tests $(PY) -m pytest tests/unit
 
 .PHONY: venv
