@@ -71,7 +71,7 @@ def test_a_pinned_port_that_a_foreign_service_holds_is_reported(
     kubectl.apply(foreign)
     try:
         one = backend("pin-foreign", exposure={"nodePort": 30082})
-        assert "30082" in one.until_stalled("DeniedByAPIServer")
+        assert "30082" in one.until_stalled("PinnedPortTaken")
         kubectl.delete("service", "foreign", namespace)
         assert port_of(one.until_ready()) == 30082
     finally:
