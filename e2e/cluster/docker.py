@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from images.steps import StepError
 
+REMOVE_SECONDS = 120.0
 KIND_LABEL = "io.x-k8s.kind.cluster"
 
 
@@ -43,3 +46,17 @@ class Docker:
         except (StepError, FileNotFoundError):
             return False
         return True
+
+    def remove_containers(self, names: Sequence[str]) -> None:
+        """Remove containers with their anonymous volumes, also those whose removal a killed client had begun."""
+        if not names:
+            return
+        deadline = time.monotonic() + REMOVE_SECONDS
+        while not self.succeeds("rm", "--force", "--volumes", *names, timeout_seconds=REMOVE_SECONDS):
+            present = self.output("ps", "--all", "--no-trunc", "--format={{.ID}} {{.Names}}").split()
+            names = [name for name in names if any(name in (one, one[:12]) for one in present)]
+            if not names:
+                return
+            if time.monotonic() > deadline:
+                raise StepError(f"containers that cannot be removed: {', '.join(names)}")
+            time.sleep(0.5)

@@ -122,8 +122,7 @@ class OwnEngine:
         """Remove containers that are no cluster's: what the building of an image left when it was killed."""
         kept = self.docker.output("ps", "--all", "--quiet", f"--filter=label={KIND_LABEL}").split()
         every = self.docker.output("ps", "--all", "--quiet").split()
-        if leftovers := sorted(set(every) - set(kept)):
-            self.docker.output("rm", "--force", "--volumes", *leftovers)
+        self.docker.remove_containers(sorted(set(every) - set(kept)))
 
     def holds_containers(self) -> bool:
         """Whether its folder has containers, running or left by a crash."""

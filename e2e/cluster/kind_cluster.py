@@ -151,7 +151,7 @@ class KindCluster:
         containers = self.nodes()
         if containers:
             with step(f"Deleting cluster {self.name}"):
-                self.docker.output("rm", "--force", "--volumes", *containers)
+                self.docker.remove_containers(containers)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
