@@ -134,9 +134,14 @@ def test_control_groups_go_with_all_below_them_and_others_stay(tmp_path: Path) -
 
 def test_a_cache_entry_whose_making_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODELBACKEND_CACHE", str(tmp_path))
-    with pytest.raises(ValueError, match="half way"), publish(tmp_path / "entry") as draft:
-        draft.write_text("half")
-        raise ValueError("half way")
+
+    def fail_half_way() -> None:
+        with publish(tmp_path / "entry") as draft:
+            draft.write_text("half")
+            raise ValueError("half way")
+
+    with pytest.raises(ValueError, match="half way"):
+        fail_half_way()
     assert [path.name for path in tmp_path.iterdir()] == ["scratch"]
     assert not list((tmp_path / "scratch").iterdir())
 
