@@ -101,8 +101,8 @@ def _instances(observation: Observation, backend: Backend, waits: Sequence[Wait]
 
 
 def _model_facts(observation: Observation, backend: Backend) -> ModelFacts:
-    """As a server told them last that is not about to end; they are kept while none is asked."""
-    reports = (own_report(observation, pod) for pod in observation.pods if pod.stop is None and not pod.deleting)
+    """As a server that serves told them last; they are kept while none is asked."""
+    reports = (own_report(observation, pod) for pod in observation.pods if is_serving(pod))
     told = next((report.facts for report in reports if report and report.facts and report.model == backend.model), None)
     known: dict[str, Any] = dict(told or backend.status.get("model") or {})
     return ModelFacts.model_validate({**known, "name": backend.model})

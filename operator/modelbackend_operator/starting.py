@@ -153,15 +153,19 @@ def _open_gate(observation: Observation, backend: Backend, pod: Pod, now: dateti
         if claim is None or (backend.exposure is Exposure.HOST_PORT and pod.host_port != claim.port):
             return Act(DeletePod(pod, backend.termination_grace_seconds))
         return Act(BindClaim(claim, pod))
+    if shared_service(observation) is None:
+        return _share(observation, backend)
     if not status_names(backend, pod):
-        return Act(publish(observation, (Wait(Reason.STARTING, "", None, pod.ordinal),), now))
+        return Act(publish(observation, (), now))
     return _expose(observation, backend, pod, now) or Act(Ungate(pod))
 
 
+def _share(observation: Observation, backend: Backend) -> Act:
+    return Act(CreateService(backend, shared_service_name(backend, observation.taken_names)))
+
+
 def _expose(observation: Observation, backend: Backend, pod: Pod, now: datetime) -> Act | Wait | None:
-    """The Services, in place and pointed at this pod; those of a running pod too, for anybody may delete them."""
-    if shared_service(observation) is None:
-        return Act(CreateService(backend, shared_service_name(backend, observation.taken_names)))
+    """The port's Service, in place and pointed at this pod."""
     claim = claim_naming(observation, pod)
     if claim is None or backend.exposure is not Exposure.NODE_PORT:
         return None
@@ -202,6 +206,8 @@ def _follow(observation: Observation, backend: Backend, pod: Pod, now: datetime)
     claim, node = claim_naming(observation, pod), observation.nodes.get(pod.node)
     if claim is not None and node is not None and (claim.node is None or claim.node.uid != node.uid):
         return Act(RecordNode(claim, node))
+    if shared_service(observation) is None:
+        return _share(observation, backend)  # anybody may delete a Service, at any time
     exposed = _expose(observation, backend, pod, now)
     if exposed is not None or not pod.containers_ready or pod.serving_condition:
         return exposed

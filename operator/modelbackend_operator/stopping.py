@@ -44,6 +44,7 @@ from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.settling import free_service
 
+FINISHING = "requests in flight are finishing"
 POLL_SECONDS = 1
 """How often a draining server is asked for what still runs."""
 REPLACE_REJECTED_SECONDS = 10
@@ -135,7 +136,7 @@ def _withdraw(observation: Observation, pod: Pod, now: datetime) -> Act | None:
         return Act(SetServing(pod, serving=False))
     backend = observation.backend
     if backend is not None and status_advertises(backend, pod):
-        return Act(publish(observation, (Wait(Reason.DRAINING, "", None, pod.ordinal),), now))
+        return Act(publish(observation, (Wait(Reason.DRAINING, FINISHING, None, pod.ordinal),), now))
     return None
 
 
@@ -155,7 +156,7 @@ def _drain(pod: Pod, observation: Observation, now: datetime) -> Act | Wait | No
         return Act(DrainServer(pod, pod.stop.deadline))
     if server.in_flight == 0:
         return delete
-    return Wait(Reason.DRAINING, "requests in flight are finishing", next_poll, pod.ordinal)
+    return Wait(Reason.DRAINING, FINISHING, next_poll, pod.ordinal)
 
 
 def _await_proof(observation: Observation, pod: Pod, now: datetime) -> Act | Wait:

@@ -147,7 +147,7 @@ def test_the_order_of_ports_is_the_instances_own_and_holds_every_port_of_pool_an
 
 
 def test_the_status_names_the_pod_before_its_gate_opens() -> None:
-    world = a_world(a_backend(), claims=[a_claim()], pods=[a_gated_pod()])
+    world = a_world(a_backend(), claims=[a_claim()], pods=[a_gated_pod()], services=[a_shared_service()])
     written = action_of(decide(world, NOW))
     assert isinstance(written, WriteStatus)
     assert [entry["pod"]["uid"] for entry in written.status["instances"]] == [POD_UID]
@@ -194,11 +194,10 @@ def test_a_cluster_ip_instance_claims_no_port_and_gets_no_service_of_its_own() -
     first = action_of(decide(a_world(backend), NOW))
     assert isinstance(first, CreatePod)
     assert first.port is None
-    named = shown(a_world(backend, pods=[a_gated_pod()]))
-    shared = action_of(decide(named, NOW))
-    assert shared == CreateService(named.backend, "smollm2")  # type: ignore[arg-type]
-    open_gate = replace(named, services=(a_shared_service(),))
-    assert action_of(decide(open_gate, NOW)) == Ungate(open_gate.pods[0])
+    made = a_world(backend, pods=[a_gated_pod()])
+    assert action_of(decide(made, NOW)) == CreateService(backend, "smollm2")
+    named = shown(replace(made, services=(a_shared_service(),)))
+    assert action_of(decide(named, NOW)) == Ungate(named.pods[0])
 
 
 # -- ports ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,205 @@
+"""What must hold whatever fails: each promise by its name, as a pure function that yields a sentence per breach.
+
+A `Snapshot` is every backend's observation at one moment together with what really runs; a `Step` is one write, the
+moment before it and the look that it was decided from. Tests call these after every step of a world. Promises that
+no moment shows (NeverRunTwice, Isolation, and that everything ends) are tested where they can be seen.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from modelbackend_operator.actions import (
+    Action,
+    CoolClaim,
+    DeleteClaim,
+    DeletePod,
+    DrainServer,
+    RemoveClaimFinalizer,
+    RemoveFinalizer,
+    RemovePodFinalizer,
+    Ungate,
+    WriteStatus,
+)
+from modelbackend_operator.instance_status import is_serving
+from modelbackend_operator.instances import claim_naming, status_advertises, status_names
+from modelbackend_operator.model import Claim, ClaimPhase, Observation, Pod
+from modelbackend_operator.proof import evidence_of_end
+
+HOLDING = (ClaimPhase.BOUND, ClaimPhase.WITHHELD)
+"""Phases of a claim whose port may have a process behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A server that runs, whatever the API server knows of it."""
+
+    pod_uid: str
+    port: int | None
+    """The claimed one that it is exposed behind."""
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    observations: tuple[Observation, ...]
+    """One per backend uid, of those that are gone too."""
+    models: Mapping[str, str]
+    """Backend uid to `namespace/model`."""
+    processes: tuple[Process, ...]
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        return tuple(claim for observation in self.observations for claim in observation.claims)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A write that was applied."""
+
+    before: Snapshot
+    decided_from: Observation
+    """Perhaps older than `before`."""
+    action: Action
+    now: datetime
+
+
+Breaches = Iterator[str]
+
+
+# -- at every moment --------------------------------------------------------------------------------------------------
+
+
+def port_exclusive(snapshot: Snapshot) -> Breaches:
+    """No two live processes listen behind one claimed port."""
+    behind: dict[int, list[str]] = defaultdict(list)
+    for process in snapshot.processes:
+        if process.port is not None:
+            behind[process.port].append(process.pod_uid)
+    yield from (f"pods {pods} run behind port {port}" for port, pods in behind.items() if len(pods) > 1)
+
+
+def port_withheld(snapshot: Snapshot) -> Breaches:
+    """A port whose last holder lives stays claimed, by a claim that names that holder."""
+    held = {(claim.port, claim.pod_uid) for claim in snapshot.claims if claim.phase in HOLDING}
+    for process in snapshot.processes:
+        if process.port is not None and (process.port, process.pod_uid) not in held:
+            yield f"pod {process.pod_uid} runs behind port {process.port}, which no claim holds for it"
+
+
+def one_shutdown_per_model(snapshot: Snapshot) -> Breaches:
+    """At most one instance of a model is, by our decision, between its stop record and its proof."""
+    stopping: dict[str, list[str]] = defaultdict(list)
+    for observation in snapshot.observations:
+        for pod in observation.pods:
+            if pod.stop is not None and pod.stop.epoch and evidence_of_end(pod) is None:
+                stopping[snapshot.models[observation.backend_uid]].append(pod.ref.uid)
+    yield from (f"pods {pods} of {model} are shut down at once" for model, pods in stopping.items() if len(pods) > 1)
+
+
+def no_double_pod(snapshot: Snapshot) -> Breaches:
+    """At most one unproven pod of an instance is behind no gate."""
+    for observation in snapshot.observations:
+        through: dict[int, list[str]] = defaultdict(list)
+        for pod in observation.pods:
+            if not pod.gated and evidence_of_end(pod) is None:
+                through[pod.ordinal].append(pod.ref.uid)
+        yield from (f"instance {ordinal} has pods {pods}" for ordinal, pods in through.items() if len(pods) > 1)
+
+
+# -- at every write ---------------------------------------------------------------------------------------------------
+
+
+def gate_before_claim(step: Step) -> Breaches:
+    """A pod leaves its gate only after the claim and the backend's status name it."""
+    if not (isinstance(step.action, Ungate) and step.action.pod.gated):
+        return
+    pod, world = step.action.pod, _now_of(step)
+    claim, backend = claim_naming(world, pod), world.backend
+    if backend is None or not status_names(backend, pod):
+        yield f"pod {pod.ref.uid} is let through, and no status names it"
+    elif backend.exposure.claims_port and (claim is None or claim.phase not in HOLDING):
+        yield f"pod {pod.ref.uid} is let through, and no claim names it"
+
+
+def never_advertise_dying(step: Step) -> Breaches:
+    """No endpoint of an ending instance is written; nothing is drained or deleted before it was withdrawn."""
+    match step.action:
+        case WriteStatus(status=status):
+            serving = {pod.ref.uid for pod in step.decided_from.pods if is_serving(pod)}
+            told = {endpoint["podUID"] for endpoint in status.get("endpoints") or ()}
+            yield from (f"the address of pod {uid} is told" for uid in sorted(told - serving))
+        case DrainServer(pod=pod) | DeletePod(pod=pod) if not pod.gated and not pod.deleting:
+            backend = _now_of(step).backend
+            told_still = backend is not None and status_advertises(backend, pod)
+            if pod.serving_label or pod.serving_condition or told_still:
+                yield f"pod {pod.ref.uid} is ended before it is withdrawn"
+
+
+def force_only_after_deadline(step: Step) -> Breaches:
+    """No request is cut before the recorded deadline, and no grace is 0 before proof."""
+    if not isinstance(step.action, DeletePod):
+        return
+    pod = step.action.pod
+    in_flight = sum(process.in_flight for process in step.before.processes if process.pod_uid == pod.ref.uid)
+    if in_flight and (pod.stop is None or step.now < pod.stop.deadline):
+        yield f"pod {pod.ref.uid} is ended with {in_flight} requests in flight, before its deadline"
+    if step.action.grace_seconds == 0 and evidence_of_end(pod) is None:
+        yield f"pod {pod.ref.uid} is deleted with grace 0, without proof"
+
+
+def evidence_not_absence(step: Step) -> Breaches:
+    """Only proof in the pod's own object opens its claim or lets the object go."""
+    match step.action:
+        case CoolClaim(claim=claim) | DeleteClaim(claim=claim) | RemoveClaimFinalizer(claim=claim):
+            if claim.phase in HOLDING and not _is_proven(_now_of(step), claim):
+                yield f"port {claim.port} is released, and nothing proves the end of pod {claim.pod_uid}"
+        case RemovePodFinalizer(pod=pod):
+            if evidence_of_end(pod) is None:
+                yield f"pod {pod.ref.uid} is let go without proof"
+
+
+def finalizer_last(step: Step) -> Breaches:
+    """When a backend goes, nothing of it runs and nothing is bound, but ports withheld with their reason."""
+    if not isinstance(step.action, RemoveFinalizer):
+        return
+    world = _now_of(step)
+    yield from (f"pod {pod.ref.uid} is left" for pod in world.pods)
+    yield from (f"port {c.port} is left bound" for c in world.claims if c.phase is ClaimPhase.BOUND)
+
+
+def _now_of(step: Step) -> Observation:
+    """The truth about the backend that the write is for."""
+    uid = step.decided_from.backend_uid
+    return next(observation for observation in step.before.observations if observation.backend_uid == uid)
+
+
+def _is_proven(world: Observation, claim: Claim) -> bool:
+    pod: Pod | None = next((pod for pod in world.pods if pod.ref.uid == claim.pod_uid), None)
+    return pod is not None and evidence_of_end(pod) is not None
+
+
+ON_SNAPSHOT: Mapping[str, Callable[[Snapshot], Breaches]] = {
+    "PortExclusive": port_exclusive,
+    "PortWithheld": port_withheld,
+    "OneShutdownPerModel": one_shutdown_per_model,
+    "NoDoublePod": no_double_pod,
+}
+ON_STEP: Mapping[str, Callable[[Step], Breaches]] = {
+    "GateBeforeClaim": gate_before_claim,
+    "NeverAdvertiseDying": never_advertise_dying,
+    "ForceOnlyAfterDeadline": force_only_after_deadline,
+    "EvidenceNotAbsence": evidence_not_absence,
+    "FinalizerLast": finalizer_last,
+}
+
+
+def breaches(snapshot: Snapshot) -> Breaches:
+    for name, check in ON_SNAPSHOT.items():
+        yield from (f"{name}: {breach}" for breach in check(snapshot))
+
+
+def breaches_of_step(step: Step) -> Breaches:
+    for name, check in ON_STEP.items():
+        yield from (f"{name}: {breach}" for breach in check(step))
