@@ -29,6 +29,7 @@ const (
 	configurationPath = "/etc/cni/net.d/10-node-network.conflist"
 	// Routes and rules that somebody else removed come back within this time.
 	repairInterval = 10 * time.Second
+	retryInterval  = 300 * time.Millisecond
 )
 
 const configuration = `{
@@ -77,12 +78,14 @@ func main() {
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 	for {
+		pause := repairInterval
 		if err := configure(nodes.Lister(), nodeName, podSubnet); err != nil {
 			log.Print(err)
+			pause = retryInterval
 		}
 		select {
 		case <-changed:
-		case <-time.After(repairInterval):
+		case <-time.After(pause):
 		}
 	}
 }
@@ -122,11 +125,25 @@ func configureOwn(node *corev1.Node, podSubnet string) error {
 	if present, err := os.ReadFile(configurationPath); err == nil && string(present) == wanted {
 		return nil
 	}
+	if err := servicesWork(); err != nil {
+		return err
+	}
 	draft := filepath.Join(filepath.Dir(configurationPath), ".node-network.draft")
 	if err := os.WriteFile(draft, []byte(wanted), 0o644); err != nil {
 		return err
 	}
 	return os.Rename(draft, configurationPath)
+}
+
+// servicesWork fails until kube-proxy has programmed this node. With the CNI configuration the node becomes Ready,
+// and the first pods would lose half a minute to a connection that nobody refuses.
+func servicesWork() error {
+	service := net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))
+	connection, err := net.DialTimeout("tcp", service, time.Second)
+	if err != nil {
+		return fmt.Errorf("waiting for kube-proxy: %w", err)
+	}
+	return connection.Close()
 }
 
 func routeTo(node *corev1.Node) error {
