@@ -8,7 +8,7 @@ from pathlib import Path
 
 from e2e.cluster.image_archive import Image, layer_of_files, write_archive
 from images.cache import cache_root, digest_of, publish
-from images.steps import StepError
+from images.debian_packages import ensure_command
 
 BUSYBOX = "localhost/busybox:e2e"
 COMMANDS = ("cat", "echo", "httpd", "id", "mkdir", "nc", "nslookup", "sh", "sleep", "touch")
@@ -16,13 +16,12 @@ COMMANDS = ("cat", "echo", "httpd", "id", "mkdir", "nc", "nslookup", "sh", "slee
 
 def busybox_archive() -> Path:
     """The cached archive of BUSYBOX."""
-    program = shutil.which("busybox")
-    if program is None:
-        raise StepError("busybox is not installed: apt-get install busybox-static")
-    archive = cache_root() / "cluster" / f"busybox-{digest_of(Path(program), *COMMANDS)}.tar"
+    ensure_command("busybox", "busybox-static")
+    program = Path(str(shutil.which("busybox")))
+    archive = cache_root() / "cluster" / f"busybox-{digest_of(program, *COMMANDS)}.tar"
     if not archive.exists():
         with publish(archive) as draft, tempfile.TemporaryDirectory() as folder:
-            files: dict[str, Path | str] = {"/bin/busybox": Path(program)}
+            files: dict[str, Path | str] = {"/bin/busybox": program}
             files |= {f"/bin/{command}": "busybox" for command in COMMANDS}
             layer = layer_of_files(Path(folder) / "busybox.tar.gz", files)
             write_archive(draft, [Image(BUSYBOX, (layer,))])

@@ -9,12 +9,15 @@ import gzip
 import hashlib
 import io
 import json
+import platform
 import shutil
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # the kernel's word -> Go's, which images use
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def write_archive(target: Path, images: Sequence[Image]) -> None:
 
 def _config(image: Image) -> dict[str, Any]:
     return {
-        "architecture": "amd64",
+        "architecture": ARCHITECTURES[platform.machine()],
         "os": "linux",
         "config": {
             "Env": [f"{name}={value}" for name, value in image.env.items()],

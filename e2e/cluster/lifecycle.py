@@ -16,7 +16,7 @@ from e2e.cluster.engine import OwnEngine, running_engine
 from e2e.cluster.kind_cluster import KindCluster, cluster_folder
 from e2e.cluster.load import load
 from e2e.cluster.node_image import Origin, provide_node_image
-from e2e.cluster.preflight import preflight
+from e2e.cluster.preflight import preflight, remove_policy
 from images.cache import cache_root, publish, remove_abandoned_scratch
 from images.steps import StepError, say, step
 
@@ -104,6 +104,7 @@ def down(name: str) -> None:
         say("    the engine stays: it has other clusters")
     else:
         own_engine.stop()
+    remove_policy()
     remove_abandoned_scratch()
     say(f"==> cluster {name} is gone")
 

@@ -16,6 +16,7 @@ from e2e.cluster.docker import Docker
 from e2e.cluster.engine import PULL_SECONDS, OwnEngine
 from images import debian_base
 from images.cache import digest_of, scratch_folder
+from images.debian_packages import ensure_command
 from images.steps import run_logged, say, step
 
 CONTEXT = Path(__file__).parent / "node_image"
@@ -114,6 +115,8 @@ def built_reference() -> str:
 
 def build_node_image(docker: Docker, binaries: Binaries, reference: str) -> None:
     """Build the node image in the engine, from Go modules and Debian packages alone."""
+    ensure_command("debootstrap", "debootstrap")
+    ensure_command("catatonit", "catatonit")
     rootfs = debian_base.rootfs_archive(NODE_PACKAGES)
     with scratch_folder() as folder:
         context = folder / "context"

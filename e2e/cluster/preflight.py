@@ -23,7 +23,9 @@ MEMORY_GIB = 6
 NEEDED_CONTROLLERS = ("cpu", "cpuset", "memory", "pids")
 POLICY_FILE = Path("/usr/sbin/policy-rc.d")
 
-# Program -> the Debian package that has it.
+POLICY = "#!/bin/sh\n# Made by the test cluster's preflight while it installs packages, and removed by it.\nexit 101\n"
+
+# What an engine of our own needs: program -> the Debian package that has it.
 ENGINE_PROGRAMS = {
     "catatonit": "catatonit",
     "docker": "docker.io",
@@ -34,8 +36,6 @@ ENGINE_PROGRAMS = {
     "sysctl": "procps",
     "unshare": "util-linux",
 }
-BUILD_PROGRAMS = {"catatonit": "catatonit", "debootstrap": "debootstrap", "tar": "tar"}
-TEST_PROGRAMS = {"busybox": "busybox-static"}
 
 
 @dataclass(frozen=True)
@@ -53,22 +53,16 @@ class Check:
 
 def preflight() -> None:
     """Print the table, install missing packages if we may, and raise StepError if something stays missing."""
-    missing = missing_packages()
+    has_engine = Docker().succeeds("info", timeout_seconds=10.0)
+    missing = [] if has_engine else missing_packages()
     if missing and _may_install():
         install(missing)
-    checks = all_checks()
+    checks = [_go(), _disk(), _memory()]
+    checks += [_engine()] if has_engine else [_root(), _packages(), _cgroups(), _network()]
     say(table(checks))
     failed = [check.name for check in checks if not check.passed]
     if failed:
         raise StepError(f"this host lacks: {', '.join(failed)} (see the table above)")
-
-
-def all_checks() -> list[Check]:
-    """Every check; those of an engine of our own only where no other engine answers."""
-    checks = [_go(), _disk(), _memory(), _packages()]
-    if not Docker().succeeds("info", timeout_seconds=10.0):
-        checks += [_root(), _cgroups(), _network()]
-    return checks
 
 
 def table(checks: Sequence[Check]) -> str:
@@ -85,10 +79,7 @@ def table(checks: Sequence[Check]) -> str:
 
 def missing_packages() -> list[str]:
     """The Debian packages whose programs are not on the PATH."""
-    programs = {**BUILD_PROGRAMS, **TEST_PROGRAMS}
-    if not Docker().succeeds("info", timeout_seconds=10.0):
-        programs |= ENGINE_PROGRAMS
-    return sorted({package for program, package in programs.items() if not _which(program)})
+    return sorted({package for program, package in ENGINE_PROGRAMS.items() if not _which(program)})
 
 
 def install(packages: Sequence[str]) -> None:
@@ -110,15 +101,20 @@ def install(packages: Sequence[str]) -> None:
 @contextmanager
 def _no_service_starts() -> Iterator[None]:
     # https://people.debian.org/~hmh/invokerc.d-policyrc.d-specification.txt
-    ours = not POLICY_FILE.exists()
+    ours = not POLICY_FILE.exists() or POLICY_FILE.read_text() == POLICY  # left by a killed run
     if ours:
-        POLICY_FILE.write_text("#!/bin/sh\nexit 101\n")
+        POLICY_FILE.write_text(POLICY)
         POLICY_FILE.chmod(0o755)
     try:
         yield
     finally:
-        if ours:
-            POLICY_FILE.unlink()
+        remove_policy()
+
+
+def remove_policy() -> None:
+    """Let the services of other packages start again, should an installation have been killed."""
+    if POLICY_FILE.exists() and POLICY_FILE.read_text() == POLICY:
+        POLICY_FILE.unlink()
 
 
 def _may_install() -> bool:
@@ -158,6 +154,10 @@ def _packages() -> Check:
     if not missing:
         return Check("Packages", "all there")
     return Check("Packages", f"without {', '.join(missing)}", f"as root: apt-get install {' '.join(missing)}")
+
+
+def _engine() -> Check:
+    return Check("Docker engine", Docker().output("version", "--format={{.Server.Version}}").strip())
 
 
 def _root() -> Check:
