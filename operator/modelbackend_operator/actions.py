@@ -81,7 +81,7 @@ class CreateService:
 
 @dataclass(frozen=True, slots=True)
 class PointService:
-    """Re-point an instance's Service at its new pod."""
+    """Write a Service as it is to be: pointed at this pod (the shared one at no pod), all else as it was made."""
 
     LIVE: ClassVar[bool] = False
     backend: Backend
@@ -95,6 +95,15 @@ class Ungate:
 
     LIVE: ClassVar[bool] = False
     pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreLabels:
+    """Label a pod as ours again: the labels by which watches and lists find it."""
+
+    LIVE: ClassVar[bool] = False
+    pod: Pod
+    backend_uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +229,7 @@ Action = (
     | CreateService
     | PointService
     | Ungate
+    | RestoreLabels
     | RecordNode
     | SetServing
     | AcquireLease

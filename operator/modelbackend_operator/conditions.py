@@ -29,6 +29,7 @@ STALLING = frozenset(
     {
         Reason.UNSUPPORTED_FIELD,
         Reason.WRONG_IDENTITY,
+        Reason.TOKEN_REFUSED,
         Reason.PORT_POOL_EXHAUSTED,
         Reason.PORT_TAKEN,
         Reason.PINNED_PORT_TAKEN,

@@ -18,7 +18,7 @@ from modelbackend.v1 import control_pb2, control_pb2_grpc
 from modelbackend.v1.model_info_pb2 import ModelInfo
 from modelbackend_operator.actions import Applied, Outcome, Unknown
 from modelbackend_operator.api import CONTROL_PORT
-from modelbackend_operator.model import Pod, ServerReport, ServerState
+from modelbackend_operator.model import Pod, ServerReport, ServerState, TokenRefused
 
 REUSE_SECONDS = 1.0
 """An answer is as good as new for so long."""
@@ -39,10 +39,14 @@ async def pod_address(pod: Pod) -> AsyncIterator[str]:
     yield f"[{pod.ip}]:{CONTROL_PORT}" if ":" in pod.ip else f"{pod.ip}:{CONTROL_PORT}"
 
 
+Answer = ServerReport | TokenRefused | None
+"""None: it did not say."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     at_seconds: float
-    report: ServerReport | None
+    answer: Answer
 
 
 class DrainClient:
@@ -52,15 +56,15 @@ class DrainClient:
         self._address = address
         self._asked: dict[str, _Asked] = {}
 
-    async def status(self, backend_uid: str, pod: Pod) -> ServerReport | None:
-        """What the server says of itself, at most a second old; None when it did not say."""
+    async def status(self, backend_uid: str, pod: Pod) -> Answer:
+        """What the server says of itself, at most a second old."""
         asked = self._asked.get(pod.ref.uid)
         if asked is not None and time.monotonic() - asked.at_seconds < REUSE_SECONDS:
-            return asked.report
-        report = await self._ask(backend_uid, pod)
+            return asked.answer
+        answer = await self._ask(backend_uid, pod)
         self._forget_old()
-        self._asked[pod.ref.uid] = _Asked(time.monotonic(), report)
-        return report
+        self._asked[pod.ref.uid] = _Asked(time.monotonic(), answer)
+        return answer
 
     async def drain(self, backend_uid: str, pod: Pod, deadline: datetime) -> Outcome:
         """Tell it to take nothing new and to finish until the deadline. Repeating it is harmless."""
@@ -74,7 +78,7 @@ class DrainClient:
         self._asked.pop(pod.ref.uid, None)
         return Applied()
 
-    async def _ask(self, backend_uid: str, pod: Pod) -> ServerReport | None:
+    async def _ask(self, backend_uid: str, pod: Pod) -> Answer:
         if not pod.ip:
             return None
         try:
@@ -82,8 +86,8 @@ class DrainClient:
                 request = control_pb2.GetStatusRequest()
                 metadata = self._metadata(backend_uid)
                 answer = await stub.GetStatus(request, metadata=metadata, timeout=self._timeout_seconds)
-        except (grpc.aio.AioRpcError, TimeoutError, OSError):
-            return None
+        except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
+            return TokenRefused.ANSWER if _refuses_the_token(error) else None
         return report_from(answer.status)
 
     @contextlib.asynccontextmanager
@@ -128,6 +132,11 @@ def _facts(model: ModelInfo) -> dict[str, str | int]:
         "contextLength": model.context_length,
     }
     return {name: fact for name, fact in facts.items() if fact}
+
+
+def _refuses_the_token(error: Exception) -> bool:
+    refusals = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+    return isinstance(error, grpc.aio.AioRpcError) and error.code() in refusals
 
 
 def _words(error: Exception) -> str:

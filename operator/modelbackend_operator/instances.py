@@ -143,16 +143,14 @@ def stop_reason(observation: Observation, pod: Pod) -> StopReason | None:
         return StopReason.SCALED_DOWN
     if pod.phase.terminal:
         return StopReason.REJECTED
-    if not backend.refused and not _as_specified(observation, backend, pod):
-        return StopReason.SPEC_CHANGED
-    return None
+    return None if backend.refused else _unlike_the_spec(observation, backend, pod)
 
 
-def _as_specified(observation: Observation, backend: Backend, pod: Pod) -> bool:
-    """Made from the present template, and behind a port that the present spec could have claimed."""
+def _unlike_the_spec(observation: Observation, backend: Backend, pod: Pod) -> StopReason | None:
+    """Made from another template, or not behind a claimed port that the present spec could have."""
     if pod.template_hash != backend.template_hash:
-        return False
+        return StopReason.SPEC_CHANGED
     claim = claim_naming(observation, pod)
     if claim is not None:
-        return port_fits(backend, claim)
-    return pod.gated or not backend.exposure.claims_port
+        return None if port_fits(backend, claim) else StopReason.SPEC_CHANGED
+    return None if pod.gated or not backend.exposure.claims_port else StopReason.CLAIM_LOST

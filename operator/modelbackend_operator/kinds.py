@@ -9,15 +9,14 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from modelbackend_operator.api import (
-    FINALIZER,
     GROUP,
-    LABEL_BACKEND_UID,
     LABEL_MANAGED_BY,
     MANAGED_BY,
     VERSION,
 )
 from modelbackend_operator.manifests import lease_name
 from modelbackend_operator.observe import lease_from, model_of
+from modelbackend_operator.reading import owner_uid
 
 Raw = Mapping[str, Any]
 """An object as the API server sent it."""
@@ -108,19 +107,3 @@ def _terms(kind: Kind, raw: Raw) -> Iterator[Term]:
             yield by_node(metadata["name"])
         case Kind.NAMESPACE:
             yield by_namespace(metadata["name"])
-
-
-def owner_uid(raw: Raw) -> str:
-    """Of the ModelBackend that controls this object, or empty.
-
-    Labels are only a hint, because anybody may write them. One exception: an object that was orphaned on purpose
-    (`kubectl delete --cascade=orphan`) has no owner left, but carries our finalizer and is still ours to end.
-    """
-    metadata = raw["metadata"]
-    owners = metadata.get("ownerReferences") or ()
-    for owner in owners:
-        if owner.get("controller"):
-            return str(owner["uid"]) if owner["apiVersion"].startswith(f"{GROUP}/") else ""
-    if not owners and FINALIZER in (metadata.get("finalizers") or ()):
-        return str((metadata.get("labels") or {}).get(LABEL_BACKEND_UID, ""))
-    return ""

@@ -27,12 +27,13 @@ from modelbackend_operator.cluster import ClusterUnavailable
 from modelbackend_operator.decide import servers_to_ask
 from modelbackend_operator.drain_client import DrainClient, control_token
 from modelbackend_operator.events import Event
-from modelbackend_operator.kinds import Kind, Raw, owner_uid
+from modelbackend_operator.kinds import Kind, Raw
 from modelbackend_operator.kubernetes_api import KubernetesApi, outcome_of
 from modelbackend_operator.live_read import read_live, refresh
 from modelbackend_operator.manifests import control_secret
-from modelbackend_operator.model import Backend, Observation, Pod
+from modelbackend_operator.model import Backend, Observation, Pod, ServerReport, TokenRefused
 from modelbackend_operator.patches import Verb, Write, write_of
+from modelbackend_operator.reading import owner_uid
 from modelbackend_operator.settings import Settings
 from modelbackend_operator.snapshot import observation_of
 from modelbackend_operator.timestamps import rfc3339
@@ -101,7 +102,9 @@ class KubernetesCluster:
             await read_live(self._api, self._cache, backend_uid, self._settings.namespace)
         observation = observation_of(self._cache, backend_uid, self._settings, ports_outside=self._outside(), live=live)
         asked = {pod.ref.uid: await self._servers.status(backend_uid, pod) for pod in servers_to_ask(observation)}
-        return replace(observation, servers={uid: report for uid, report in asked.items() if report is not None})
+        reports = {uid: answer for uid, answer in asked.items() if isinstance(answer, ServerReport)}
+        refusing = frozenset(uid for uid, answer in asked.items() if answer is TokenRefused.ANSWER)
+        return replace(observation, servers=reports, refusing=refusing)
 
     def _outside(self) -> dict[int, str]:
         now = time.monotonic()
@@ -117,9 +120,19 @@ class KubernetesCluster:
             secret = await self._make_token(action.backend)
             if not isinstance(secret, Applied | Exists):
                 return secret
-        outcome = await self._write(write_of(action, self._settings, datetime.now(UTC)))
+        write = write_of(action, self._settings, datetime.now(UTC))
+        outcome = await self._write(write)
         if isinstance(action, CreateService) and action.node_port is not None and _names_a_taken_port(outcome):
-            self._ports_outside[action.node_port] = time.monotonic() + PORT_OUTSIDE_SECONDS
+            return await self._port_taken(write, action.node_port, outcome)
+        return outcome
+
+    async def _port_taken(self, write: Write, port: int, outcome: Outcome) -> Outcome:
+        """By our own Service, when its labels were edited away and no watch shows it; else by others."""
+        await self._look_again(write)
+        found = self._cache.get(write.kind, write.namespace, write.name)
+        if found is not None and owner_uid(found) == owner_uid(write.body):
+            return Exists()
+        self._ports_outside[port] = time.monotonic() + PORT_OUTSIDE_SECONDS
         return outcome
 
     async def _write(self, write: Write) -> Outcome:

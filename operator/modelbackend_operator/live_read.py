@@ -50,13 +50,15 @@ async def _read_children(api: KubernetesApi, cache: Cache, kind: Kind, namespace
 
 
 def _known_names(cache: Cache, kind: Kind, namespace: str, backend_uid: str) -> set[str]:
-    """In the cache, in the ledger, and in the backend's status."""
+    """In the cache, in the ledger, and in the backend's status. An instance's Service has the name of its pod."""
     term = by_backend(backend_uid)
     known = {raw["metadata"]["name"] for raw in cache.find(kind, term) if _in(raw, namespace)}
-    if kind is Kind.POD:
-        known |= {_pod_name(raw.get("status", {})) for raw in cache.find(Kind.CLAIM, term)}
-        for backend in cache.find(Kind.BACKEND, term):
-            known |= {_pod_name(entry) for entry in backend.get("status", {}).get("instances") or ()}
+    known |= {_pod_name(raw.get("status", {})) for raw in cache.find(Kind.CLAIM, term)}
+    for backend in cache.find(Kind.BACKEND, term):
+        status = backend.get("status", {})
+        known |= {_pod_name(entry) for entry in status.get("instances") or ()}
+        if kind is Kind.SERVICE:
+            known.add(status.get("serviceName", ""))
     return known - {""}
 
 

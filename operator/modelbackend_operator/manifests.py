@@ -111,8 +111,13 @@ def owned_metadata(backend: Backend, name: str, labels: dict[str, str]) -> Raw:
     return {"name": name, "namespace": backend.ref.namespace, "labels": labels, "ownerReferences": [owner]}
 
 
+def ownership_labels(backend_uid: str) -> dict[str, str]:
+    """By these a watch and a live read find an object."""
+    return {LABEL_MANAGED_BY: MANAGED_BY, LABEL_BACKEND_UID: backend_uid}
+
+
 def backend_labels(backend: Backend) -> dict[str, str]:
-    return {LABEL_MANAGED_BY: MANAGED_BY, LABEL_BACKEND_UID: backend.ref.uid}
+    return ownership_labels(backend.ref.uid)
 
 
 def instance_labels(backend: Backend, ordinal: int) -> dict[str, str]:
@@ -125,6 +130,10 @@ def instance_labels(backend: Backend, ordinal: int) -> dict[str, str]:
 def instance_selector(pod_uid: str) -> dict[str, str]:
     """Both labels come with the opened gate; `serving` goes with the stop record, long before the pod does."""
     return {LABEL_POD_UID: pod_uid, LABEL_SERVING: "true"}
+
+
+def shared_selector(backend_uid: str) -> dict[str, str]:
+    return {LABEL_BACKEND_UID: backend_uid, LABEL_SERVING: "true"}
 
 
 def instance_service(backend: Backend, name: str, ordinal: int, node_port: int, pod_uid: str) -> Raw:
@@ -150,7 +159,7 @@ def shared_service(backend: Backend, name: str) -> Raw:
         "metadata": owned_metadata(backend, name, backend_labels(backend)),
         "spec": {
             "type": "ClusterIP",
-            "selector": {LABEL_BACKEND_UID: backend.ref.uid, LABEL_SERVING: "true"},
+            "selector": shared_selector(backend.ref.uid),
             "ports": [_SERVICE_PORT],
         },
     }

@@ -11,7 +11,7 @@ decided from, so an old observation leads to a conflict and to another look, nev
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any
 
 
@@ -145,6 +145,7 @@ class StopReason(StrEnum):
     DELETED = "BackendDeleted"
     SCALED_DOWN = "ScaledDown"
     SPEC_CHANGED = "SpecChanged"
+    CLAIM_LOST = "PortClaimLost"
     REJECTED = "RejectedByNode"
     FOREIGN = "PodDeletedByOthers"
 
@@ -192,6 +193,8 @@ class Pod:
     removed_by_pod_gc: bool
     """Condition DisruptionTarget, reason DeletionByPodGC: the phase may then be written without a kubelet's word."""
     containers_changed_after_pod_gc: bool = False
+    labels_intact: bool = True
+    """Still labelled as ours; a watch that asks for our label does not show a pod that has lost it."""
 
     @property
     def deleting(self) -> bool:
@@ -222,6 +225,12 @@ class ServerReport:
     """Of the loaded model, for status.model."""
 
 
+class TokenRefused(Enum):
+    """The answer of a server that was given another control token than the one derived for its backend."""
+
+    ANSWER = 0
+
+
 # -- the rest --------------------------------------------------------------------------------------------------------
 
 
@@ -235,6 +244,8 @@ class Service:
     pod_uid: str
     """The pod it selects; empty for the shared one, or when it selects nothing."""
     terminating: bool = False
+    intact: bool = True
+    """Labels, selector and port are those that this operator writes; others may edit them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,3 +308,5 @@ class Observation:
     """Names of pods and Services in the namespace that are not this backend's."""
     live: bool = False
     """Read from the API server just now, not from the cache."""
+    refusing: frozenset[str] = frozenset()
+    """Uids of asked pods whose server does not accept the operator's control token."""

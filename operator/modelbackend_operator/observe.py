@@ -11,13 +11,17 @@ from modelbackend_operator.api import (
     ANNOTATION_HOLDER,
     ANNOTATION_STOP,
     ANNOTATION_TEMPLATE_HASH,
+    GRPC_PORT,
+    LABEL_BACKEND_UID,
+    LABEL_MANAGED_BY,
     LABEL_ORDINAL,
     LABEL_POD_UID,
     LABEL_SERVING,
+    MANAGED_BY,
     READINESS_GATE,
     SCHEDULING_GATE,
 )
-from modelbackend_operator.manifests import ordinal_in_name
+from modelbackend_operator.manifests import instance_selector, ordinal_in_name, shared_selector
 from modelbackend_operator.model import (
     Backend,
     Claim,
@@ -44,6 +48,7 @@ from modelbackend_operator.reading import (
     json_object,
     labels,
     mapping,
+    owner_uid,
     ref,
     terminating,
     word,
@@ -179,6 +184,7 @@ def pod_from(raw: Raw) -> Pod:
         removed_by_pod_gc=removed_by_pod_gc,
         containers_changed_after_pod_gc=removed_by_pod_gc
         and _any_ended_after(status, parse_time(disruption.get("lastTransitionTime"))),
+        labels_intact=_labels_intact(raw),
     )
 
 
@@ -194,6 +200,12 @@ def _ordinal(raw: Raw) -> int:
 def _is_exposed(raw: Raw) -> bool:
     """Both labels that came as the gate opened are as they were: an edited one hides the pod from its Service."""
     return bool(labels(raw).get(LABEL_SERVING) == "true" and labels(raw).get(LABEL_POD_UID) == raw["metadata"]["uid"])
+
+
+def _labels_intact(raw: Raw) -> bool:
+    return bool(
+        labels(raw).get(LABEL_MANAGED_BY) == MANAGED_BY and labels(raw).get(LABEL_BACKEND_UID) == owner_uid(raw)
+    )
 
 
 def _host_port(spec: Raw) -> int | None:
@@ -290,13 +302,23 @@ def _any_ended_after(status: Raw, moment: datetime | None) -> bool:
 def service_from(raw: Raw) -> Service:
     spec = mapping(raw.get("spec"))
     of_instance = spec.get("type") == "NodePort" or LABEL_ORDINAL in labels(raw)
+    selector = mapping(spec.get("selector"))
+    pod_uid = selector.get(LABEL_POD_UID, "")
+    made = instance_selector(pod_uid) if of_instance else shared_selector(owner_uid(raw))
     return Service(
         ref=ref(raw),
         ordinal=_ordinal(raw) if of_instance else None,
         node_port=next((port["nodePort"] for port in entries(spec.get("ports")) if port.get("nodePort")), None),
-        pod_uid=mapping(spec.get("selector")).get(LABEL_POD_UID, ""),
+        pod_uid=pod_uid,
         terminating=terminating(raw),
+        intact=_labels_intact(raw) and selector == made and _leads_to_grpc(spec),
     )
+
+
+def _leads_to_grpc(spec: Raw) -> bool:
+    """A port that others added beside ours is none of our business."""
+    ours = (port for port in entries(spec.get("ports")) if port.get("port") == GRPC_PORT)
+    return any(port.get("targetPort") == "grpc" for port in ours) and spec.get("externalTrafficPolicy") != "Local"
 
 
 def lease_from(raw: Raw) -> Lease:

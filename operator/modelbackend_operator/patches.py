@@ -36,6 +36,7 @@ from modelbackend_operator.actions import (
     RemoveFinalizer,
     RemovePodFinalizer,
     ReserveClaim,
+    RestoreLabels,
     SetServing,
     Ungate,
     WithholdClaim,
@@ -54,7 +55,7 @@ from modelbackend_operator.api import (
     SCHEDULING_GATE,
 )
 from modelbackend_operator.kinds import Kind
-from modelbackend_operator.manifests import claim, instance_selector, instance_service, lease, shared_service
+from modelbackend_operator.manifests import claim, instance_service, lease, ownership_labels, shared_service
 from modelbackend_operator.model import Claim, ClaimPhase, Lease, NodeId, Pod, Ref, Service, StopRecord
 from modelbackend_operator.pod_template import pod
 from modelbackend_operator.settings import Settings
@@ -112,7 +113,7 @@ def write_of(action: Action, settings: Settings, now: datetime) -> Write:
             return _create(action, settings, now)
         case DeletePod() | DeleteService() | DeleteClaim() | ReleaseLease():
             return _delete(action)
-        case Ungate() | SetServing() | WriteStopRecord() | RemovePodFinalizer():
+        case Ungate() | RestoreLabels() | SetServing() | WriteStopRecord() | RemovePodFinalizer():
             return _pod_patch(action, now)
         case ReserveClaim() | BindClaim() | RecordNode() | CoolClaim() | WithholdClaim():
             return _claim_status(action.claim, _claim_change(action, now))
@@ -125,9 +126,8 @@ def write_of(action: Action, settings: Settings, now: datetime) -> Write:
         case WriteStatus(backend=backend, status=status):
             body = {"apiVersion": API_VERSION, "kind": MODELBACKEND_KIND, "status": status}
             return _conditional(Verb.APPLY, Kind.BACKEND, backend.ref, body, "status")
-        case PointService(service=service, pod_uid=pod_uid):
-            body = {"apiVersion": "v1", "kind": "Service", "spec": {"selector": instance_selector(pod_uid)}}
-            return _conditional(Verb.APPLY, Kind.SERVICE, service.ref, body)
+        case PointService(service=service):
+            return _conditional(Verb.APPLY, Kind.SERVICE, service.ref, _service_body(action))
 
 
 # -- creates and deletes ---------------------------------------------------------------------------------------------
@@ -187,16 +187,28 @@ def _finalizers(kind: Kind, ref: Ref, raw: Raw, *, present: bool) -> Write:
     return _conditional(Verb.MERGE, kind, ref, body)
 
 
+def _service_body(action: PointService) -> Raw:
+    """Selector and labels are replaced as they stand, a port by its number; what others added besides stays."""
+    backend, service = action.backend, action.service
+    if service.ordinal is None or service.node_port is None:
+        return shared_service(backend, service.ref.name)
+    return instance_service(backend, service.ref.name, service.ordinal, service.node_port, action.pod_uid)
+
+
 # -- pods ------------------------------------------------------------------------------------------------------------
 
 
-def _pod_patch(action: Ungate | SetServing | WriteStopRecord | RemovePodFinalizer, now: datetime) -> Write:
+def _pod_patch(
+    action: Ungate | RestoreLabels | SetServing | WriteStopRecord | RemovePodFinalizer, now: datetime
+) -> Write:
     ref = action.pod.ref
     match action:
         case SetServing(serving=serving):
             return _conditional(Verb.STRATEGIC_MERGE, Kind.POD, ref, _serving_condition(serving, now), "status")
         case Ungate(pod=target):
             body = _open_gate(target)
+        case RestoreLabels(backend_uid=backend_uid):
+            body = {"metadata": {"labels": ownership_labels(backend_uid)}}
         case WriteStopRecord(record=record):
             body = {"metadata": {"annotations": {ANNOTATION_STOP: stop_json(record)}, "labels": {LABEL_SERVING: None}}}
         case RemovePodFinalizer():

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from modelbackend_operator.api import FINALIZER
+from modelbackend_operator.api import FINALIZER, GROUP, LABEL_BACKEND_UID
 from modelbackend_operator.model import Ref
 from modelbackend_operator.timestamps import parse_time
 
@@ -54,6 +54,19 @@ def annotations(raw: Raw) -> Raw:
 def has_finalizer(raw: Raw) -> bool:
     """Ours."""
     return FINALIZER in (raw["metadata"].get("finalizers") or ())
+
+
+def owner_uid(raw: Raw) -> str:
+    """Of the ModelBackend that controls this object, or empty.
+
+    Labels are only a hint, because anybody may write them. One exception: an object that was orphaned on purpose
+    (`kubectl delete --cascade=orphan`) has no owner left, but carries our finalizer and is still ours to end.
+    """
+    owners = raw["metadata"].get("ownerReferences") or ()
+    for owner in owners:
+        if owner.get("controller"):
+            return str(owner["uid"]) if owner["apiVersion"].startswith(f"{GROUP}/") else ""
+    return str(labels(raw).get(LABEL_BACKEND_UID, "")) if not owners and has_finalizer(raw) else ""
 
 
 def terminating(raw: Raw) -> bool:

@@ -54,6 +54,8 @@ class Reason(StrEnum):
     """The kubelet refused the pod at admission; another one is made."""
     SERVER_SILENT = "ServerSilent"
     """The container runs but its control port does not answer."""
+    TOKEN_REFUSED = "ControlTokenRefused"
+    """The server has another control token than the operator's: its Secret was edited, or is not the operator's."""
     WRONG_IDENTITY = "WrongIdentity"
     """Another server than this backend's answers in the pod."""
     PORT_POOL_EXHAUSTED = "PortPoolExhausted"

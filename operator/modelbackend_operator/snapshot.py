@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from modelbackend_operator.cache import Cache
-from modelbackend_operator.kinds import Kind, Raw, by_backend, by_namespace, owner_uid
+from modelbackend_operator.kinds import Kind, Raw, by_backend, by_namespace
 from modelbackend_operator.manifests import lease_name
 from modelbackend_operator.model import Backend, Claim, Exposure, Lease, NodeId, Observation, Pod, Ports
 from modelbackend_operator.observe import (
@@ -14,6 +14,7 @@ from modelbackend_operator.observe import (
     pod_from,
     service_from,
 )
+from modelbackend_operator.reading import owner_uid
 from modelbackend_operator.settings import Settings
 
 

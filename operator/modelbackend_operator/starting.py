@@ -35,7 +35,7 @@ from modelbackend_operator.instances import (
     status_names,
     stop_reason,
 )
-from modelbackend_operator.manifests import pod_name, service_name, shared_service_name
+from modelbackend_operator.manifests import control_secret_name, pod_name, service_name, shared_service_name
 from modelbackend_operator.model import (
     Backend,
     Claim,
@@ -153,15 +153,20 @@ def _open_gate(observation: Observation, backend: Backend, pod: Pod, now: dateti
         if claim is None or (backend.exposure is Exposure.HOST_PORT and pod.host_port != claim.port):
             return Act(DeletePod(pod, backend.termination_grace_seconds))
         return Act(BindClaim(claim, pod))
-    if shared_service(observation) is None:
-        return _share(observation, backend)
+    shared = _share(observation, backend)
+    if shared is not None:
+        return shared
     if not status_names(backend, pod):
         return Act(publish(observation, (), now))
     return _expose(observation, backend, pod, now) or Act(Ungate(pod))
 
 
-def _share(observation: Observation, backend: Backend) -> Act:
-    return Act(CreateService(backend, shared_service_name(backend, observation.taken_names)))
+def _share(observation: Observation, backend: Backend) -> Act | None:
+    """The Service of all instances, made, and made right where others edited it."""
+    service = shared_service(observation)
+    if service is None:
+        return Act(CreateService(backend, shared_service_name(backend, observation.taken_names)))
+    return None if service.intact else Act(PointService(backend, service, pod_uid=""))
 
 
 def _expose(observation: Observation, backend: Backend, pod: Pod, now: datetime) -> Act | Wait | None:
@@ -179,7 +184,7 @@ def _expose(observation: Observation, backend: Backend, pod: Pod, now: datetime)
             None,
             pod.ordinal,
         )
-    if service.pod_uid != pod.ref.uid:
+    if service.pod_uid != pod.ref.uid or not service.intact:
         return Act(PointService(backend, service, pod.ref.uid))
     return None
 
@@ -206,9 +211,8 @@ def _follow(observation: Observation, backend: Backend, pod: Pod, now: datetime)
     claim, node = claim_naming(observation, pod), observation.nodes.get(pod.node)
     if claim is not None and node is not None and (claim.node is None or claim.node.uid != node.uid):
         return Act(RecordNode(claim, node))
-    if shared_service(observation) is None:
-        return _share(observation, backend)  # anybody may delete a Service, at any time
-    exposed = _expose(observation, backend, pod, now)
+    # Anybody may delete or edit a Service, at any time.
+    exposed = _share(observation, backend) or _expose(observation, backend, pod, now)
     if exposed is not None or not pod.containers_ready or pod.serving_condition:
         return exposed
     return _check_identity(observation, backend, pod, now)
@@ -218,6 +222,12 @@ def _check_identity(observation: Observation, backend: Backend, pod: Pod, now: d
     """A reused address or a wrong image must not be published as this backend."""
     ask_again = now + timedelta(seconds=ASK_SERVER_SECONDS)
     server = observation.servers.get(pod.ref.uid)
+    if pod.ref.uid in observation.refusing:
+        message = (
+            f"the server of pod {pod.ref.name} refuses the operator's control token: Secret "
+            f"{control_secret_name(backend)} was edited; delete that Secret and then the pod, and both are made anew"
+        )
+        return Wait(Reason.TOKEN_REFUSED, message, now + timedelta(seconds=RETRY_POOL_SECONDS), pod.ordinal)
     if server is None:
         message = f"the control port of pod {pod.ref.name} does not answer"
         return Wait(Reason.SERVER_SILENT, message, ask_again, pod.ordinal)

@@ -118,7 +118,9 @@ class SmallWorld:
             case do.AddFinalizer(backend=seen) | do.RemoveFinalizer(backend=seen) | do.WriteStatus(backend=seen):
                 return self._change(seen, lambda current: replace(current, **_backend_patch(action)))
             case do.PointService(service=service, pod_uid=pod_uid):
-                return self._change(service, lambda current: replace(current, pod_uid=pod_uid))
+                return self._change(service, lambda current: replace(current, pod_uid=pod_uid, intact=True))
+            case do.RestoreLabels(pod=pod):
+                return self._change(pod, lambda current: replace(current, labels_intact=True))
             case do.Ungate(pod=pod) | do.SetServing(pod=pod) | do.WriteStopRecord(pod=pod):
                 return self._change(pod, lambda current: replace(current, **_pod_patch(action)))
             case do.RemovePodFinalizer(pod=pod):

@@ -20,16 +20,18 @@ from modelbackend_operator.actions import (
     PointService,
     RecordNode,
     ReserveClaim,
+    RestoreLabels,
     SetServing,
     Ungate,
     Wait,
     WriteStatus,
 )
 from modelbackend_operator.decide import decide
-from modelbackend_operator.manifests import pod_name, service_name
-from modelbackend_operator.model import Claim, ClaimPhase, Exposure, NodeId, Observation, Ports, ServerState
+from modelbackend_operator.manifests import control_secret_name, pod_name, service_name
+from modelbackend_operator.model import Claim, ClaimPhase, Exposure, NodeId, Observation, Pod, Ports, ServerState
 from modelbackend_operator.starting import probe_order
 from tests.unit.builders import (
+    BACKEND_UID,
     NODE,
     NOW,
     POD_UID,
@@ -42,6 +44,7 @@ from tests.unit.builders import (
     a_service,
     a_serving_pod,
     a_shared_service,
+    a_terminating_pod,
     a_world,
     an_unscheduled_pod,
     bound,
@@ -320,6 +323,12 @@ def test_a_server_that_still_loads_is_asked_again() -> None:
 # -- the Services of an instance that runs ---------------------------------------------------------------------------
 
 
+def test_a_server_that_refuses_our_token_is_not_published_and_the_secret_is_named() -> None:
+    wait = wait_of(bound(a_loading_pod(containers_ready=True), refusing=frozenset({POD_UID})))
+    assert wait.reason == "ControlTokenRefused"
+    assert control_secret_name(a_backend()) in wait.message
+
+
 def test_a_service_that_was_deleted_under_a_running_instance_is_made_again() -> None:
     without_port = replace(bound(a_serving_pod()), services=(a_shared_service(),))
     made = action_of(decide(without_port, NOW))
@@ -332,6 +341,20 @@ def test_a_service_that_was_deleted_under_a_running_instance_is_made_again() -> 
 def test_a_service_edited_to_select_nothing_is_pointed_at_its_pod_again() -> None:
     world = replace(bound(a_serving_pod()), services=(a_shared_service(), a_service(pod_uid="")))
     assert action_of(decide(world, NOW)) == PointService(world.backend, world.services[1], POD_UID)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("edited", [0, 1])
+def test_a_service_edited_in_any_other_way_is_written_as_it_was_made(edited: int) -> None:
+    services = [a_shared_service(), a_service()]
+    services[edited] = replace(services[edited], intact=False)
+    world = replace(bound(a_serving_pod()), services=tuple(services))
+    points_at = ["", POD_UID][edited]
+    assert action_of(decide(world, NOW)) == PointService(world.backend, services[edited], points_at)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pod", [a_serving_pod(labels_intact=False), a_terminating_pod(labels_intact=False)])
+def test_a_pod_is_labelled_as_ours_again_in_every_phase(pod: Pod) -> None:
+    assert action_of(decide(bound(pod), NOW)) == RestoreLabels(pod, BACKEND_UID)
 
 
 def held_by_a_foreign_service(world: Observation) -> Observation:

@@ -106,7 +106,7 @@ WISHES: dict[str, tuple[Observation, StopReason]] = {
     ),
     "it is behind a port that no claim holds for it": (
         replace(bound(a_serving_pod()), claims=(), services=(a_shared_service(),)),
-        StopReason.SPEC_CHANGED,
+        StopReason.CLAIM_LOST,
     ),
 }
 

@@ -16,7 +16,7 @@ from modelbackend.v1.model_info_pb2 import Identity, ModelInfo
 from modelbackend_operator import drain_client
 from modelbackend_operator.actions import Applied, Unknown
 from modelbackend_operator.drain_client import Address, DrainClient, control_token, pod_address, report_from
-from modelbackend_operator.model import Pod, ServerState
+from modelbackend_operator.model import Pod, ServerReport, ServerState, TokenRefused
 from modelbackend_operator.port_forward import PROTOCOL, forwarded
 from tests.unit.builders import a_serving_pod
 
@@ -72,7 +72,7 @@ def a_pod(ip: str = "127.0.0.1") -> Pod:
 
 async def test_a_server_tells_its_state_its_identity_and_what_is_in_flight(server: ControlServer) -> None:
     report = await DrainClient(KEY, timeout_seconds=5).status(BACKEND_UID, a_pod())
-    assert report is not None
+    assert isinstance(report, ServerReport)
     assert (report.state, report.in_flight) == (ServerState.SERVING, 3)
     assert (report.backend_uid, report.model, report.pod_uid) == (BACKEND_UID, "smollm2", "pod-uid")
     assert report.facts == {"architecture": "llama", "contextLength": 4096, "parameters": 134_515_008}
@@ -93,7 +93,7 @@ async def test_a_drain_tells_the_time_that_is_left_and_makes_the_next_answer_a_n
     assert await client.drain(BACKEND_UID, a_pod(), deadline) == Applied()
     assert server.drained_for_seconds[0] == pytest.approx(30, abs=3)
     report = await client.status(BACKEND_UID, a_pod())
-    assert report is not None
+    assert isinstance(report, ServerReport)
     assert report.state is ServerState.DRAINING
 
 
@@ -109,11 +109,11 @@ async def test_a_server_that_does_not_answer_is_unknown_and_not_idle(server: Con
     assert isinstance(await client.drain(BACKEND_UID, a_pod(), datetime.now(UTC)), Unknown)
 
 
-async def test_a_pod_without_an_address_and_one_that_refuses_us_are_unknown(server: ControlServer) -> None:
+async def test_a_pod_without_an_address_is_unknown_and_one_that_refuses_us_is_told_apart(server: ControlServer) -> None:
     client = DrainClient(KEY, timeout_seconds=2)
     assert await client.status(BACKEND_UID, a_pod(ip="")) is None
     stranger = DrainClient(b"another key", timeout_seconds=2)
-    assert await stranger.status(BACKEND_UID, a_pod()) is None
+    assert await stranger.status(BACKEND_UID, a_pod()) is TokenRefused.ANSWER
     refusal = await stranger.drain(BACKEND_UID, a_pod(), datetime.now(UTC))
     assert refusal == Unknown("Drain of pod models/smollm2-0: PERMISSION_DENIED: another token")
     assert server.asked == 0
@@ -177,7 +177,7 @@ def through(session: aiohttp.ClientSession, url: str) -> Address:
 async def test_a_server_is_reached_through_a_port_forward(server: ControlServer) -> None:
     async with port_forwarder(server.port) as url, aiohttp.ClientSession() as session:
         report = await DrainClient(KEY, timeout_seconds=5, address=through(session, url)).status(BACKEND_UID, a_pod())
-    assert report is not None
+    assert isinstance(report, ServerReport)
     assert report.pod_uid == "pod-uid"
     assert server.asked == 1
 

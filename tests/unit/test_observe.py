@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from modelbackend_operator.manifests import instance_selector, instance_service, shared_service
 from modelbackend_operator.model import Backend, ClaimPhase, Exposure, NodeId
 from modelbackend_operator.observe import (
     backend_from,
@@ -167,6 +168,38 @@ def test_an_instances_service_tells_port_and_pod() -> None:
     }
     service = service_from(raw("smollm2-12345678-1", spec=spec))
     assert (service.ordinal, service.node_port, service.pod_uid) == (1, 30001, "pod-uid")
+
+
+SERVICES_AS_MADE = {
+    "an instance's": instance_service(a_backend(), "smollm2-12345678-0", 0, 30001, "pod-uid"),
+    "the shared one": shared_service(a_backend(), "smollm2"),
+}
+EDITS: dict[str, Json] = {
+    "another selector": {"spec": {"selector": {"app": "evil"}}},
+    "one more label in the selector": {"spec": {"selector": {"app": "evil", **instance_selector("pod-uid")}}},
+    "another target": {"spec": {"ports": [{"port": 50051, "targetPort": 9, "nodePort": 30001}]}},
+    "only the pod's own node": {"spec": {"externalTrafficPolicy": "Local"}},
+    "no labels": {"metadata": {"labels": {}}},
+    "another backend's label": {"metadata": {"labels": {"modelbackend.dev/backend-uid": "another"}}},
+}
+
+
+def as_served(body: Json, edit: Json) -> Json:
+    parts = {part: {**body[part], **edit.get(part, {})} for part in ("metadata", "spec")}
+    return {**body, **parts, "metadata": {"uid": "u", "resourceVersion": "1", **parts["metadata"]}}
+
+
+@pytest.mark.parametrize("body", SERVICES_AS_MADE.values(), ids=SERVICES_AS_MADE)
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_a_service_that_others_edited_is_told_from_one_as_it_was_made(body: Json, edit: Json) -> None:
+    assert service_from(as_served(body, {})).intact
+    assert not service_from(as_served(body, edit)).intact
+
+
+def test_a_port_that_others_added_to_a_service_is_none_of_our_business() -> None:
+    body = SERVICES_AS_MADE["the shared one"]
+    ports = [*body["spec"]["ports"], {"name": "theirs", "port": 80, "targetPort": 80}]
+    assert service_from(as_served(body, {"spec": {"ports": ports}})).intact
 
 
 def test_the_shared_service_is_no_instances_whatever_it_is_called() -> None:

@@ -62,6 +62,29 @@ def test_a_label_edited_by_hand_moves_no_pod_to_another_instance() -> None:
     assert a_pod({"labels": {"modelbackend.dev/ordinal": "5"}}).ordinal == 0
 
 
+OURS = {"app.kubernetes.io/managed-by": "modelbackend-operator", "modelbackend.dev/backend-uid": "b-uid"}
+OWNER = {
+    "apiVersion": "modelbackend.dev/v1alpha1",
+    "kind": "ModelBackend",
+    "name": "b",
+    "uid": "b-uid",
+    "controller": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("edit", "intact"),
+    [
+        ({}, True),
+        ({"example.org/theirs": "x"}, True),
+        ({"app.kubernetes.io/managed-by": "evil"}, False),
+        ({"modelbackend.dev/backend-uid": "another"}, False),
+    ],
+)
+def test_a_pod_that_lost_the_labels_it_is_found_by_is_told(edit: Json, intact: bool) -> None:
+    assert a_pod({"labels": {**OURS, **edit}, "ownerReferences": [OWNER]}).labels_intact is intact
+
+
 @pytest.mark.parametrize(("labels", "ordinal"), [({"modelbackend.dev/ordinal": "5"}, 5), ({}, -1)])
 def test_a_pod_with_a_foreign_name_is_what_its_label_says(labels: Json, ordinal: int) -> None:
     assert pod_from(raw("made-by-hand", {"labels": labels})).ordinal == ordinal

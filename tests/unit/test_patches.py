@@ -26,6 +26,7 @@ from modelbackend_operator.actions import (
     RemoveFinalizer,
     RemovePodFinalizer,
     ReserveClaim,
+    RestoreLabels,
     SetServing,
     Ungate,
     WithholdClaim,
@@ -84,6 +85,7 @@ UPDATES: list[Action] = [
     WriteStatus(BACKEND, {"observedGeneration": 1}),
     PointService(BACKEND, SERVICE, "pod-uid"),
     Ungate(POD),
+    RestoreLabels(POD, BACKEND.ref.uid),
     SetServing(POD, serving=True),
     WriteStopRecord(POD, RECORD),
     RemovePodFinalizer(POD),
@@ -175,6 +177,13 @@ def test_one_patch_opens_the_gate_and_lets_services_find_the_pod() -> None:
 
 def test_labels_are_restored_without_a_word_about_a_gate_that_is_open() -> None:
     assert "spec" not in body_of(Ungate(replace(POD, gated=False)))
+
+
+def test_a_pod_whose_labels_were_edited_is_labelled_as_ours_again() -> None:
+    labels = {"app.kubernetes.io/managed-by": "modelbackend-operator", "modelbackend.dev/backend-uid": BACKEND.ref.uid}
+    assert body_of(RestoreLabels(POD, BACKEND.ref.uid)) == {
+        "metadata": {"labels": labels, "uid": POD.ref.uid, "resourceVersion": "41"}
+    }
 
 
 def test_one_patch_writes_the_stop_record_and_hides_the_pod_from_services() -> None:
