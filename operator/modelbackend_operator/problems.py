@@ -1,8 +1,10 @@
 """Why an instance does not serve, in words, from what scheduler, kubelet and server report of its pod."""
 
 from dataclasses import dataclass
+from signal import Signals
 
 from modelbackend_operator.model import Container, ContainerState, Pod, PodPhase
+from modelbackend_operator.reading import json_object
 from modelbackend_operator.reasons import Reason
 
 
@@ -33,6 +35,9 @@ _EXIT_CODES = {
 """The server's own exit codes (modelbackend_server/exit_codes.py); its last words are the termination message."""
 
 _OOM_KILLED = "OOMKilled"
+_ENDED_BY_SIGNAL = 128
+_LAST_LINES = 3
+_LINE_CHARACTERS = 1000
 
 
 def problem_of(pod: Pod) -> Problem | None:
@@ -54,5 +59,19 @@ def _of_container(pod: Pod, container: Container) -> Problem | None:
     reason = _EXIT_CODES.get(container.exit_code, Reason.CRASHING)
     if container.reason == _OOM_KILLED:
         return Problem(Reason.OUT_OF_MEMORY, "killed at its memory limit; raise resources.limits.memory")
-    last_words = container.message or "it left no message; see kubectl logs --previous"
-    return Problem(reason, f"exit code {container.exit_code}: {last_words}")
+    return Problem(reason, f"{_how_it_ended(container.exit_code)}: {_last_words(container.message)}")
+
+
+def _how_it_ended(exit_code: int) -> str:
+    """A runtime reports an end by signal N as 128 + N."""
+    names = {signal.value: signal.name for signal in Signals}
+    by_signal = names.get(exit_code - _ENDED_BY_SIGNAL)
+    return f"ended by {by_signal} (exit code {exit_code})" if by_signal else f"exit code {exit_code}"
+
+
+def _last_words(message: str) -> str:
+    """The server's own sentence, or the end of its log, of which a person wants the events and not the records."""
+    lines = [line for line in message.splitlines() if line.strip()][-_LAST_LINES:]
+    if not lines:
+        return "it left no message; see kubectl logs --previous"
+    return " | ".join(str(json_object(line).get("event") or line)[:_LINE_CHARACTERS].strip() for line in lines)

@@ -57,7 +57,7 @@ PROBLEMS: dict[str, tuple[Pod, str, str]] = {
     ),
     "the model is unreadable": (exited(65, "not a GGUF"), "ModelUnreadable", "exit code 65: not a GGUF"),
     "the model is missing": (
-        exited(66, "/models/x.gguf is not there"),
+        exited(66, "/models/x.gguf is not there\n"),
         "ModelFileMissing",
         "exit code 66: /models/x.gguf is not there",
     ),
@@ -65,7 +65,12 @@ PROBLEMS: dict[str, tuple[Pod, str, str]] = {
     "it crashed in silence": (
         exited(139),
         "Crashing",
-        "exit code 139: it left no message; see kubectl logs --previous",
+        "ended by SIGSEGV (exit code 139): it left no message; see kubectl logs --previous",
+    ),
+    "it was killed and left the end of its log": (
+        exited(137, 'info\n{"event": "loading", "n": 1}\n{"event": "serving"}\nGGML_ASSERT(x) failed\n'),
+        "Crashing",
+        "ended by SIGKILL (exit code 137): loading | serving | GGML_ASSERT(x) failed",
     ),
     "it was killed at its memory limit": (
         exited(137, reason="OOMKilled"),
