@@ -311,14 +311,17 @@ def service_from(raw: Raw) -> Service:
         node_port=next((port["nodePort"] for port in entries(spec.get("ports")) if port.get("nodePort")), None),
         pod_uid=pod_uid,
         terminating=terminating(raw),
-        intact=_labels_intact(raw) and selector == made and _leads_to_grpc(spec),
+        intact=_labels_intact(raw)
+        and selector == made
+        and _leads_to_grpc(spec, "NodePort" if of_instance else "ClusterIP"),
     )
 
 
-def _leads_to_grpc(spec: Raw) -> bool:
+def _leads_to_grpc(spec: Raw, of_type: str) -> bool:
     """A port that others added beside ours is none of our business."""
     ours = (port for port in entries(spec.get("ports")) if port.get("port") == GRPC_PORT)
-    return any(port.get("targetPort") == "grpc" for port in ours) and spec.get("externalTrafficPolicy") != "Local"
+    leads_there = any(port.get("targetPort") == "grpc" for port in ours)
+    return leads_there and spec.get("type") == of_type and spec.get("externalTrafficPolicy") != "Local"
 
 
 def lease_from(raw: Raw) -> Lease:

@@ -179,6 +179,7 @@ EDITS: dict[str, Json] = {
     "one more label in the selector": {"spec": {"selector": {"app": "evil", **instance_selector("pod-uid")}}},
     "another target": {"spec": {"ports": [{"port": 50051, "targetPort": 9, "nodePort": 30001}]}},
     "only the pod's own node": {"spec": {"externalTrafficPolicy": "Local"}},
+    "another type": {"spec": {"type": "LoadBalancer"}},
     "no labels": {"metadata": {"labels": {}}},
     "another backend's label": {"metadata": {"labels": {"modelbackend.dev/backend-uid": "another"}}},
 }
