@@ -22,7 +22,7 @@ from modelbackend_operator.api import (
 from modelbackend_operator.instance_status import endpoint_of, instance_of, is_serving
 from modelbackend_operator.instances import own_report, pods_of, shared_service
 from modelbackend_operator.model import Backend, ClaimPhase, Observation
-from modelbackend_operator.problems import Problem, problem_of
+from modelbackend_operator.problems import Problem, problem_in
 from modelbackend_operator.reasons import Reason
 
 STALLING = frozenset(
@@ -142,7 +142,7 @@ def _first_problem(observation: Observation, waits: Sequence[Wait]) -> Problem |
     for wait in waits:
         if wait.reason in STALLING:
             return Problem(Reason(wait.reason), wait.message)
-    return next((found for pod in observation.pods if (found := problem_of(pod))), None)
+    return next((found for pod in observation.pods if (found := problem_in(observation, pod))), None)
 
 
 def _progress(observation: Observation, backend: Backend, waits: Sequence[Wait]) -> Problem | None:
@@ -152,8 +152,12 @@ def _progress(observation: Observation, backend: Backend, waits: Sequence[Wait])
         return Problem(Reason.TERMINATING, "the backend is being deleted")
     for ordinal in backend.ordinals:
         pods = pods_of(observation, ordinal)
-        if not any(is_serving(pod) for pod in pods):
-            return Problem(Reason.STARTING, f"instance {ordinal} is starting")
+        if any(is_serving(pod) for pod in pods):
+            continue
+        if any(pod.serving_condition and not pod.containers_ready for pod in pods):
+            message = f"instance {ordinal} served, and fails its readiness probe now"
+            return Problem(Reason.SERVER_SILENT, message)
+        return Problem(Reason.STARTING, f"instance {ordinal} is starting")
     return None
 
 

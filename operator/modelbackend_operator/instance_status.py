@@ -21,7 +21,7 @@ from modelbackend_operator.instances import (
     shared_service,
 )
 from modelbackend_operator.model import Backend, Claim, ClaimPhase, Exposure, Observation, Pod
-from modelbackend_operator.problems import problem_of
+from modelbackend_operator.problems import problem_in
 from modelbackend_operator.reasons import Reason
 
 
@@ -36,11 +36,11 @@ def instance_of(observation: Observation, backend: Backend, ordinal: int, waits:
     if pod is None:
         return _without_pod(observation, ordinal, wait)
     claim, node = claim_naming(observation, pod), observation.nodes.get(pod.node)
-    problem = problem_of(pod)
+    problem = problem_in(observation, pod)
     cause = problem or wait
     return Instance(
         ordinal=ordinal,
-        phase=_phase(pod),
+        phase=_phase(observation, pod),
         pod=PodReference(name=pod.ref.name, uid=pod.ref.uid),
         node=NodeReference(name=node.name, uid=node.uid, boot_id=node.boot_id or None) if node else None,
         address=_address(observation, backend, pod, claim),
@@ -81,14 +81,14 @@ def _without_pod(observation: Observation, ordinal: int, wait: Wait | None) -> I
     )
 
 
-def _phase(pod: Pod) -> InstancePhase:
+def _phase(observation: Observation, pod: Pod) -> InstancePhase:
     if pod.deleting:
         return InstancePhase.TERMINATING
     if pod.stop is not None:
         return InstancePhase.DRAINING
     if is_serving(pod):
         return InstancePhase.SERVING
-    if problem_of(pod) is not None and pod.node:
+    if problem_in(observation, pod) is not None and pod.node:
         return InstancePhase.FAILING
     return InstancePhase.LOADING if any_container_running(pod) else InstancePhase.PENDING
 

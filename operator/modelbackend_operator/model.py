@@ -308,5 +308,7 @@ class Observation:
     """Names of pods and Services in the namespace that are not this backend's."""
     live: bool = False
     """Read from the API server just now, not from the cache."""
+    node_troubles: Mapping[str, str] = field(default_factory=dict)
+    """By name, of nodes that are not Ready: what is known of why."""
     refusing: frozenset[str] = frozenset()
     """Uids of asked pods whose server does not accept the operator's control token."""

@@ -342,6 +342,14 @@ def _holder(record: Raw) -> Holder | None:
     return Holder(backend_uid, ordinal, pod_uid, purpose)
 
 
+def node_trouble(raw: Raw) -> str:
+    """Why this node is not Ready, in its own or the node controller's words; empty while it is."""
+    ready = _by_type(mapping(raw.get("status")).get("conditions")).get("Ready", {})
+    if ready.get("status", "True") == "True":
+        return ""
+    return ready.get("message") or ready.get("reason") or "it does not say why"
+
+
 def node_from(raw: Raw) -> NodeId:
     info = mapping(mapping(raw.get("status")).get("nodeInfo"))
     return NodeId(raw["metadata"]["name"], raw["metadata"]["uid"], info.get("bootID", ""))

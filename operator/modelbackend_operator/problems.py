@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from signal import Signals
 
-from modelbackend_operator.model import Container, ContainerState, Pod, PodPhase
+from modelbackend_operator.model import Container, ContainerState, Observation, Pod, PodPhase
 from modelbackend_operator.reading import json_object
 from modelbackend_operator.reasons import Reason
 
@@ -38,6 +38,14 @@ _OOM_KILLED = "OOMKilled"
 _ENDED_BY_SIGNAL = 128
 _LAST_LINES = 3
 _LINE_CHARACTERS = 1000
+
+
+def problem_in(observation: Observation, pod: Pod) -> Problem | None:
+    """What a person must look at: on a node that does not report, this, because all else may be out of date."""
+    trouble = observation.node_troubles.get(pod.node)
+    if trouble and not pod.ready and not pod.deleting:
+        return Problem(Reason.NODE_NOT_READY, f"node {pod.node} of pod {pod.ref.name} is not Ready: {trouble}")
+    return problem_of(pod)
 
 
 def problem_of(pod: Pod) -> Problem | None:

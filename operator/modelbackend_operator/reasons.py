@@ -52,6 +52,8 @@ class Reason(StrEnum):
     """The server ends again and again; the message has its last words."""
     REJECTED_BY_NODE = "RejectedByNode"
     """The kubelet refused the pod at admission; another one is made."""
+    NODE_NOT_READY = "NodeNotReady"
+    """The instance's node does not report; the message is the node controller's."""
     SERVER_SILENT = "ServerSilent"
     """The container runs but its control port does not answer."""
     TOKEN_REFUSED = "ControlTokenRefused"

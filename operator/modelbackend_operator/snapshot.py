@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from modelbackend_operator.cache import Cache
 from modelbackend_operator.kinds import Kind, Raw, by_backend, by_namespace
 from modelbackend_operator.manifests import lease_name
-from modelbackend_operator.model import Backend, Claim, Exposure, Lease, NodeId, Observation, Pod, Ports
+from modelbackend_operator.model import Backend, Claim, Exposure, Lease, Observation, Pod, Ports
 from modelbackend_operator.observe import (
     backend_from,
     claim_from,
     lease_from,
     node_from,
+    node_trouble,
     pod_from,
     service_from,
 )
@@ -27,6 +28,7 @@ def observation_of(
     claims = tuple(claim_from(raw) for raw in cache.find(Kind.CLAIM, by_backend(backend_uid)))
     namespace = namespace_of(cache, backend_uid)
     pods = tuple(pod_from(raw) for raw in _within(cache, Kind.POD, namespace, backend_uid))
+    nodes = _nodes(cache, pods, claims)
     services = tuple(service_from(raw) for raw in _within(cache, Kind.SERVICE, namespace, backend_uid))
     return Observation(
         backend_uid=backend_uid,
@@ -36,7 +38,8 @@ def observation_of(
         pods=pods,
         services=services,
         lease=_lease(cache, backend, backend_uid, settings.namespace),
-        nodes=_nodes(cache, pods, claims),
+        nodes={name: node_from(raw) for name, raw in nodes.items()},
+        node_troubles={name: words for name, raw in nodes.items() if (words := node_trouble(raw))},
         servers={},
         ports=_ports(cache, backend, backend_uid, settings, ports_outside),
         taken_names=_taken_names(cache, namespace, backend_uid),
@@ -76,10 +79,10 @@ def _lease(cache: Cache, backend: Backend | None, backend_uid: str, operator_nam
     return lease_from(held[0]) if held else None
 
 
-def _nodes(cache: Cache, pods: tuple[Pod, ...], claims: tuple[Claim, ...]) -> dict[str, NodeId]:
+def _nodes(cache: Cache, pods: tuple[Pod, ...], claims: tuple[Claim, ...]) -> dict[str, Raw]:
     names = {pod.node for pod in pods if pod.node} | {claim.node.name for claim in claims if claim.node is not None}
     found = {name: cache.get(Kind.NODE, "", name) for name in sorted(names)}
-    return {name: node_from(raw) for name, raw in found.items() if raw is not None}
+    return {name: raw for name, raw in found.items() if raw is not None}
 
 
 def _ports(

@@ -164,7 +164,9 @@ def _await_proof(observation: Observation, pod: Pod, now: datetime) -> Act | Wai
     if evidence is not None:
         return _release(observation, pod, evidence, now)
     where = f"pod {pod.ref.name} on node {pod.node}"
-    message = f"waiting for the kubelet to report that every container of {where} has ended"
+    trouble = observation.node_troubles.get(pod.node)
+    silence = f"; the node is not Ready: {trouble}" if trouble else ""
+    message = f"waiting for the kubelet to report that every container of {where} has ended{silence}"
     return Wait(Reason.TERMINATING, message, None, pod.ordinal)
 
 

@@ -74,6 +74,26 @@ CONDITIONS: dict[str, tuple[Observation, tuple[Wait, ...], dict[str, str]]] = {
             "PortAvailable": "True Claimed: claimed: 30007",
         },
     ),
+    "is on a node that does not report": (
+        bound(a_serving_pod(ready=False), node_troubles={NODE.name: "Kubelet stopped posting node status."}),
+        (),
+        {
+            "Ready": "False NodeNotReady: "
+            "node node-1 of pod smollm2-0 is not Ready: Kubelet stopped posting node status.",
+            "Stalled": "True NodeNotReady: "
+            "node node-1 of pod smollm2-0 is not Ready: Kubelet stopped posting node status.",
+            "PortAvailable": "True Claimed: claimed: 30007",
+        },
+    ),
+    "served and does not answer its probe now": (
+        bound(a_serving_pod(ready=False, containers_ready=False)),
+        (),
+        {
+            "Ready": "False ServerSilent: instance 0 served, and fails its readiness probe now",
+            "Reconciling": "True ServerSilent: instance 0 served, and fails its readiness probe now",
+            "PortAvailable": "True Claimed: claimed: 30007",
+        },
+    ),
     "finds no port": (
         a_world(a_backend()),
         (EXHAUSTED,),

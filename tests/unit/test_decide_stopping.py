@@ -38,6 +38,7 @@ from modelbackend_operator.stopping import stop
 from tests.unit.builders import (
     BACKEND_UID,
     ENDED,
+    NODE,
     NOW,
     POD_UID,
     a_backend,
@@ -283,6 +284,13 @@ WAITS: dict[str, tuple[Observation, str, str, datetime | None]] = {
         ending(a_terminating_pod()),
         "AwaitingProof",
         "waiting for the kubelet to report that every container of pod smollm2-0 on node node-1 has ended",
+        None,
+    ),
+    "for the word of a kubelet that is away": (
+        ending(a_terminating_pod(), node_troubles={NODE.name: "Kubelet stopped posting node status."}),
+        "AwaitingProof",
+        "waiting for the kubelet to report that every container of pod smollm2-0 on node node-1 has ended; "
+        "the node is not Ready: Kubelet stopped posting node status.",
         None,
     ),
     "for the port's Service to be gone": (

@@ -15,6 +15,7 @@ from modelbackend_operator.observe import (
     claim_from,
     lease_from,
     node_from,
+    node_trouble,
     pod_from,
     service_from,
 )
@@ -226,6 +227,24 @@ def test_a_lease_of_somebody_unknown_is_not_ours(annotation: str | None) -> None
 def test_a_node_in_one_life_has_a_boot_id() -> None:
     assert node_from(raw("worker", status={"nodeInfo": {"bootID": "b"}})) == NodeId("worker", "the-uid", "b")
     assert node_from(raw("worker")) == NodeId("worker", "the-uid", "")
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        (None, ""),
+        ({"status": "True", "message": "kubelet is posting ready status"}, ""),
+        (
+            {"status": "Unknown", "message": "Kubelet stopped posting node status."},
+            "Kubelet stopped posting node status.",
+        ),
+        ({"status": "False", "reason": "KubeletNotReady"}, "KubeletNotReady"),
+        ({"status": "False"}, "it does not say why"),
+    ],
+)
+def test_a_node_that_is_not_ready_tells_why(condition: Json | None, words: str) -> None:
+    conditions = [{"type": "Ready", **condition}] if condition is not None else []
+    assert node_trouble(raw("worker", status={"conditions": conditions})) == words
 
 
 # -- whatever people write -------------------------------------------------------------------------------------------
