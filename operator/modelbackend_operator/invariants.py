@@ -112,15 +112,16 @@ def no_double_pod(snapshot: Snapshot) -> Breaches:
 
 
 def gate_before_claim(step: Step) -> Breaches:
-    """A pod leaves its gate only after the claim and the backend's status name it."""
+    """A pod leaves its gate only after the backend's status named it, and while a claim does."""
     if not (isinstance(step.action, Ungate) and step.action.pod.gated):
         return
-    pod, world = step.action.pod, _now_of(step)
-    claim, backend = claim_naming(world, pod), world.backend
+    pod, backend = step.action.pod, step.decided_from.backend
     if backend is None or not status_names(backend, pod):
-        yield f"pod {pod.ref.uid} is let through, and no status names it"
-    elif backend.exposure.claims_port and (claim is None or claim.phase not in HOLDING):
-        yield f"pod {pod.ref.uid} is let through, and no claim names it"
+        yield f"pod {pod.ref.uid} is let through, and no status named it"
+    elif backend.exposure.claims_port:
+        claim = claim_naming(_now_of(step), pod)
+        if claim is None or claim.phase not in HOLDING:
+            yield f"pod {pod.ref.uid} is let through, and no claim names it"
 
 
 def never_advertise_dying(step: Step) -> Breaches:
