@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 from modelbackend_operator.actions import (
     Act,
+    BindClaim,
     DeleteClaim,
     DeleteService,
     RemoveClaimFinalizer,
@@ -21,11 +22,15 @@ from modelbackend_operator.instances import (
     wanted,
 )
 from modelbackend_operator.model import Claim, ClaimPhase, Exposure, Observation, Pod
+from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
 
 
 def settle_claim(observation: Observation, claim: Claim, now: datetime) -> Act | Wait | None:
     """The next step for a claim that no living pod needs; None while one may."""
+    holder = _unproven_holder(observation, claim)
+    if holder is not None and claim.phase in (ClaimPhase.RESERVED, ClaimPhase.COOLING):
+        return Act(BindClaim(claim, holder))  # its status was edited by hand: free it is not
     match claim.phase:
         case ClaimPhase.BOUND:
             return _withhold_if_pod_vanished(observation, claim)
@@ -35,6 +40,12 @@ def settle_claim(observation: Observation, claim: Claim, now: datetime) -> Act |
             return _free_when_cooled(observation, claim, now)
         case ClaimPhase.WITHHELD:
             return None
+
+
+def _unproven_holder(observation: Observation, claim: Claim) -> Pod | None:
+    """The pod that the claim names, if it may still listen."""
+    named = (pod for pod in observation.pods if pod.ref.uid == claim.pod_uid)
+    return next((pod for pod in named if evidence_of_end(pod) is None), None)
 
 
 def _withhold_if_pod_vanished(observation: Observation, claim: Claim) -> Act | None:

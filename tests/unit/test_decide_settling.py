@@ -8,6 +8,7 @@ import pytest
 from modelbackend_operator.actions import (
     Act,
     Action,
+    BindClaim,
     CreatePod,
     DeleteClaim,
     DeleteService,
@@ -20,7 +21,7 @@ from modelbackend_operator.actions import (
     WriteStatus,
 )
 from modelbackend_operator.decide import decide, report
-from modelbackend_operator.model import Claim, ClaimPhase, Exposure, Observation
+from modelbackend_operator.model import Claim, ClaimPhase, Exposure, Observation, Pod
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.settling import settle_claim
 from tests.unit.builders import (
@@ -145,6 +146,16 @@ def test_a_cooling_port_of_an_ended_instance_is_freed_after_the_reuse_delay_and_
 def test_a_cooling_port_is_not_freed_while_the_ended_pods_object_exists() -> None:
     claim = a_claim(COOLING)
     assert settle_claim(a_world(None, claims=[claim], pods=[an_ended_pod()]), claim, later(3600)) is None
+
+
+@pytest.mark.parametrize("phase", [RESERVED, COOLING])
+@pytest.mark.parametrize("pod", [a_serving_pod(), a_terminating_pod()], ids=["serving", "terminating"])
+def test_a_claim_that_was_edited_to_look_free_is_bound_again_while_its_pod_may_listen(
+    phase: ClaimPhase, pod: Pod
+) -> None:
+    edited = a_claim(phase, pod_uid=pod.ref.uid)
+    world = replace(bound(pod), claims=(edited,))
+    assert acted(world) == BindClaim(edited, pod)
 
 
 def test_a_long_pause_of_the_operator_does_not_cost_an_instance_its_port() -> None:
