@@ -98,8 +98,8 @@ class Ungate:
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreLabels:
-    """Label a pod as ours again: the labels by which watches and lists find it."""
+class RestoreMarks:
+    """Mark a pod as ours again: the labels by which watches and lists find it, the finalizer that keeps its end."""
 
     LIVE: ClassVar[bool] = False
     pod: Pod
@@ -229,7 +229,7 @@ Action = (
     | CreateService
     | PointService
     | Ungate
-    | RestoreLabels
+    | RestoreMarks
     | RecordNode
     | SetServing
     | AcquireLease

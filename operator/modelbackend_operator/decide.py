@@ -16,7 +16,7 @@ observation. The order of the rules is the protocol:
 from collections.abc import Iterator
 from datetime import datetime
 
-from modelbackend_operator.actions import Act, AddFinalizer, Decision, Done, RestoreLabels, Wait
+from modelbackend_operator.actions import Act, AddFinalizer, Decision, Done, RestoreMarks, Wait
 from modelbackend_operator.conditions import publish, says_already
 from modelbackend_operator.instances import any_container_running, status_advertises
 from modelbackend_operator.model import Observation, Pod
@@ -74,8 +74,8 @@ def _steps(observation: Observation, now: datetime) -> Iterator[Act | Wait | Non
     if backend is not None and backend.has_finalizer and backend.deleting_since is None:
         yield from _starts(observation, now)
     for pod in observation.pods:
-        if not pod.labels_intact:
-            yield Act(RestoreLabels(pod, observation.backend_uid))
+        if not pod.labels_intact or not (pod.has_finalizer or pod.deleting):
+            yield Act(RestoreMarks(pod, observation.backend_uid))
     yield remove_finalizer(observation)
 
 

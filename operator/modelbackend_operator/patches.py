@@ -36,7 +36,7 @@ from modelbackend_operator.actions import (
     RemoveFinalizer,
     RemovePodFinalizer,
     ReserveClaim,
-    RestoreLabels,
+    RestoreMarks,
     SetServing,
     Ungate,
     WithholdClaim,
@@ -113,7 +113,7 @@ def write_of(action: Action, settings: Settings, now: datetime) -> Write:
             return _create(action, settings, now)
         case DeletePod() | DeleteService() | DeleteClaim() | ReleaseLease():
             return _delete(action)
-        case Ungate() | RestoreLabels() | SetServing() | WriteStopRecord() | RemovePodFinalizer():
+        case Ungate() | RestoreMarks() | SetServing() | WriteStopRecord() | RemovePodFinalizer():
             return _pod_patch(action, now)
         case ReserveClaim() | BindClaim() | RecordNode() | CoolClaim() | WithholdClaim():
             return _claim_status(action.claim, _claim_change(action, now))
@@ -199,7 +199,7 @@ def _service_body(action: PointService) -> Raw:
 
 
 def _pod_patch(
-    action: Ungate | RestoreLabels | SetServing | WriteStopRecord | RemovePodFinalizer, now: datetime
+    action: Ungate | RestoreMarks | SetServing | WriteStopRecord | RemovePodFinalizer, now: datetime
 ) -> Write:
     ref = action.pod.ref
     match action:
@@ -207,13 +207,19 @@ def _pod_patch(
             return _conditional(Verb.STRATEGIC_MERGE, Kind.POD, ref, _serving_condition(serving, now), "status")
         case Ungate(pod=target):
             body = _open_gate(target)
-        case RestoreLabels(backend_uid=backend_uid):
-            body = {"metadata": {"labels": ownership_labels(backend_uid)}}
+        case RestoreMarks(backend_uid=backend_uid):
+            body = {"metadata": _marks(action.pod, backend_uid)}
         case WriteStopRecord(record=record):
             body = {"metadata": {"annotations": {ANNOTATION_STOP: stop_json(record)}, "labels": {LABEL_SERVING: None}}}
         case RemovePodFinalizer():
             body = {"metadata": {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}}
     return _conditional(Verb.STRATEGIC_MERGE, Kind.POD, ref, body)
+
+
+def _marks(target: Pod, backend_uid: str) -> Raw:
+    """No finalizer can be added to what is being deleted. A strategic merge adds it to those of others."""
+    finalizers = {} if target.deleting else {"finalizers": [FINALIZER]}
+    return {"labels": ownership_labels(backend_uid), **finalizers}
 
 
 def _open_gate(target: Pod) -> Raw:

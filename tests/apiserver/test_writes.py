@@ -23,6 +23,7 @@ from modelbackend_operator.actions import (
     RemoveFinalizer,
     RemovePodFinalizer,
     ReserveClaim,
+    RestoreMarks,
     SetServing,
     Ungate,
     WithholdClaim,
@@ -153,6 +154,16 @@ def test_labels_are_restored_on_a_pod_whose_gate_is_open(world: World) -> None:
     restored = world.do(Ungate(pod_from(edited.body)))
     assert pod_from(restored).serving_label
     assert "schedulingGates" not in restored["spec"]
+
+
+def test_a_finalizer_that_was_edited_away_comes_back_beside_those_of_others(world: World) -> None:
+    backend = world.backend()
+    pod = world.pod(backend)
+    stripped = world.server.merge(
+        Kind.POD.path(pod.ref.namespace, pod.ref.name), {"metadata": {"finalizers": ["example.org/theirs"]}}
+    )
+    restored = world.do(RestoreMarks(pod_from(stripped.body), backend.ref.uid))
+    assert sorted(restored["metadata"]["finalizers"]) == ["example.org/theirs", "modelbackend.dev/termination"]
 
 
 def test_readiness_is_given_and_withdrawn_beside_the_conditions_of_others(world: World) -> None:

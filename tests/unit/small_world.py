@@ -119,8 +119,8 @@ class SmallWorld:
                 return self._change(seen, lambda current: replace(current, **_backend_patch(action)))
             case do.PointService(service=service, pod_uid=pod_uid):
                 return self._change(service, lambda current: replace(current, pod_uid=pod_uid, intact=True))
-            case do.RestoreLabels(pod=pod):
-                return self._change(pod, lambda current: replace(current, labels_intact=True))
+            case do.RestoreMarks(pod=pod):
+                return self._change(pod, lambda current: replace(current, **_marks(current)))
             case do.Ungate(pod=pod) | do.SetServing(pod=pod) | do.WriteStopRecord(pod=pod):
                 return self._change(pod, lambda current: replace(current, **_pod_patch(action)))
             case do.RemovePodFinalizer(pod=pod):
@@ -280,6 +280,10 @@ def _backend_patch(action: do.AddFinalizer | do.RemoveFinalizer | do.WriteStatus
     if isinstance(action, do.WriteStatus):
         return {"status": action.status}
     return {"has_finalizer": isinstance(action, do.AddFinalizer)}
+
+
+def _marks(pod: Pod) -> dict[str, Any]:
+    return {"labels_intact": True, "has_finalizer": pod.has_finalizer or not pod.deleting}
 
 
 def _pod_patch(action: do.Ungate | do.SetServing | do.WriteStopRecord) -> dict[str, Any]:

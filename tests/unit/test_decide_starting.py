@@ -20,7 +20,7 @@ from modelbackend_operator.actions import (
     PointService,
     RecordNode,
     ReserveClaim,
-    RestoreLabels,
+    RestoreMarks,
     SetServing,
     Ungate,
     Wait,
@@ -352,9 +352,13 @@ def test_a_service_edited_in_any_other_way_is_written_as_it_was_made(edited: int
     assert action_of(decide(world, NOW)) == PointService(world.backend, services[edited], points_at)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("pod", [a_serving_pod(labels_intact=False), a_terminating_pod(labels_intact=False)])
-def test_a_pod_is_labelled_as_ours_again_in_every_phase(pod: Pod) -> None:
-    assert action_of(decide(bound(pod), NOW)) == RestoreLabels(pod, BACKEND_UID)
+@pytest.mark.parametrize(
+    "pod",
+    [a_serving_pod(labels_intact=False), a_terminating_pod(labels_intact=False), a_serving_pod(has_finalizer=False)],
+    ids=["labels of one that serves", "labels of one that ends", "the finalizer"],
+)
+def test_a_pod_is_marked_as_ours_again(pod: Pod) -> None:
+    assert action_of(decide(bound(pod), NOW)) == RestoreMarks(pod, BACKEND_UID)
 
 
 def held_by_a_foreign_service(world: Observation) -> Observation:

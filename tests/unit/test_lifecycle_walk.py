@@ -345,6 +345,12 @@ def with_labels_edited(world: SmallWorld) -> None:
         world.edit(pod, serving_label=False)
 
 
+def with_pod_finalizers_edited(world: SmallWorld) -> None:
+    for pod in world.state.all(Pod):
+        if not pod.deleting:
+            world.edit(pod, has_finalizer=False)
+
+
 def with_the_finalizer_edited(world: SmallWorld) -> None:
     if MAIN in world.state.objects:
         world.edit(world.state.objects[MAIN], has_finalizer=False)
@@ -366,6 +372,7 @@ HANDS: dict[str, Callable[[SmallWorld], None]] = {
     "Services deleted": by_hand(Service),
     "the Lease deleted": by_hand(Lease),
     "labels edited": with_labels_edited,
+    "finalizers of pods edited away": with_pod_finalizers_edited,
     "the backend's finalizer edited away": with_the_finalizer_edited,
     "the status wiped": with_the_status_wiped,
     "the stop record wiped": with_the_stop_record_wiped,

@@ -26,7 +26,7 @@ from modelbackend_operator.actions import (
     RemoveFinalizer,
     RemovePodFinalizer,
     ReserveClaim,
-    RestoreLabels,
+    RestoreMarks,
     SetServing,
     Ungate,
     WithholdClaim,
@@ -85,7 +85,7 @@ UPDATES: list[Action] = [
     WriteStatus(BACKEND, {"observedGeneration": 1}),
     PointService(BACKEND, SERVICE, "pod-uid"),
     Ungate(POD),
-    RestoreLabels(POD, BACKEND.ref.uid),
+    RestoreMarks(POD, BACKEND.ref.uid),
     SetServing(POD, serving=True),
     WriteStopRecord(POD, RECORD),
     RemovePodFinalizer(POD),
@@ -179,11 +179,17 @@ def test_labels_are_restored_without_a_word_about_a_gate_that_is_open() -> None:
     assert "spec" not in body_of(Ungate(replace(POD, gated=False)))
 
 
-def test_a_pod_whose_labels_were_edited_is_labelled_as_ours_again() -> None:
+def test_a_pod_whose_marks_were_edited_is_marked_as_ours_again() -> None:
     labels = {"app.kubernetes.io/managed-by": "modelbackend-operator", "modelbackend.dev/backend-uid": BACKEND.ref.uid}
-    assert body_of(RestoreLabels(POD, BACKEND.ref.uid)) == {
-        "metadata": {"labels": labels, "uid": POD.ref.uid, "resourceVersion": "41"}
+    finalizers = ["modelbackend.dev/termination"]
+    assert body_of(RestoreMarks(POD, BACKEND.ref.uid)) == {
+        "metadata": {"labels": labels, "finalizers": finalizers, "uid": POD.ref.uid, "resourceVersion": "41"}
     }
+
+
+def test_a_pod_that_is_being_deleted_gets_its_labels_back_and_no_finalizer_which_the_api_server_would_refuse() -> None:
+    deleted = replace(POD, deleted_at=NOW)
+    assert "finalizers" not in body_of(RestoreMarks(deleted, BACKEND.ref.uid))["metadata"]
 
 
 def test_one_patch_writes_the_stop_record_and_hides_the_pod_from_services() -> None:
