@@ -35,7 +35,9 @@ def instance_of(observation: Observation, backend: Backend, ordinal: int, waits:
     wait = next((wait for wait in waits if wait.ordinal == ordinal), None)
     if pod is None:
         return _without_pod(observation, ordinal, wait)
-    claim, node = claim_naming(observation, pod), observation.nodes.get(pod.node)
+    claim = claim_naming(observation, pod)
+    # Told together with the address, once the kubelet has seen the pod: two writes a moment apart tell nobody more.
+    node = observation.nodes.get(pod.node) if pod.host_ip else None
     problem = problem_in(observation, pod)
     cause = problem or wait
     return Instance(
