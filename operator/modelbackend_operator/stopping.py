@@ -78,13 +78,15 @@ def _end_gated(observation: Observation, pod: Pod, now: datetime) -> Act | Wait:
 
 
 def _take_lease(observation: Observation, pod: Pod, reason: StopReason, now: datetime) -> Act | Wait | None:
-    """One shutdown per model at a time. An end that others ordered is not ours to delay."""
+    """One shutdown per model at a time. An end that others ordered, or that is proven, is not ours to delay."""
     if pod.deleting or holds_lease(observation, pod):
         return None
     if reason is StopReason.REJECTED:
         replace_at = pod.created_at + timedelta(seconds=REPLACE_REJECTED_SECONDS)
         if now < replace_at:
             return Wait(Reason.REJECTED_BY_NODE, pod.phase_message, replace_at, pod.ordinal)
+    if evidence_of_end(pod) is not None:
+        return None
     who = _being_shut_down(observation, pod)
     if who:
         message = f"{who} is being shut down; this instance of the same model is next"

@@ -94,6 +94,7 @@ def pods(draw: st.DrawFn, uid: str) -> Pod:
         "ref": Ref(f"smollm2-{uid}", uid, "1", "models"),
         "host_port": draw(st.sampled_from((None, *PORTS))),
         "has_finalizer": draw(st.booleans()),
+        "labels_intact": draw(st.sampled_from((True, True, False))),
         "deleted_at": draw(st.sampled_from((pod.deleted_at, pod.deleted_at, later(-60)))),
         "serving_label": draw(st.sampled_from((pod.serving_label, pod.serving_label, not pod.serving_label))),
     }
@@ -128,8 +129,9 @@ def services() -> st.SearchStrategy[list[Service]]:
         ordinal=ORDINALS,
         pod_uid=st.sampled_from((*UIDS, "")),
         terminating=st.booleans(),
+        intact=st.booleans(),
     )
-    shared = st.lists(st.just(a_shared_service()), max_size=1)
+    shared = st.lists(st.builds(a_shared_service, intact=st.booleans()), max_size=1)
     return st.tuples(shared, st.lists(of_instances, max_size=2, unique_by=lambda s: s.node_port)).map(
         lambda both: [*both[0], *both[1]]
     )
@@ -169,6 +171,8 @@ def worlds(draw: st.DrawFn) -> Observation:
         servers=draw(reports()),
         lease=draw(leases()),
         nodes=draw(st.sampled_from(({}, {NODE.name: NODE}))),
+        node_troubles=draw(st.sampled_from(({}, {NODE.name: "Kubelet stopped posting node status."}))),
+        refusing=draw(st.sampled_from((frozenset(), frozenset(UIDS[:1])))),
         namespace_terminating=draw(st.sampled_from((False, False, True))),
         ports=Ports(
             PORTS[0], PORTS[-1], 15, draw(st.sampled_from((frozenset(), frozenset(PORTS[:1]), frozenset(PORTS))))

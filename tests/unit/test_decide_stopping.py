@@ -327,12 +327,11 @@ def test_an_ended_pod_that_nobody_removes_is_removed_with_grace_0_once_and_after
     assert waited(again, later(3600)).not_after is None
 
 
-def test_a_rejected_pod_is_replaced_without_a_drain() -> None:
-    world = bound(a_rejected_pod())
-    assert acted(world, later(10)) == AcquireLease(
-        world.backend,  # type: ignore[arg-type]
-        Holder(BACKEND_UID, 0, POD_UID, StopReason.REJECTED),
-    )
+def test_a_rejected_pod_is_replaced_without_a_drain_and_without_waiting_for_its_model() -> None:
+    """Nothing of it ever ran, so a neighbour's shutdown, however long, is none of its business."""
+    world = replace(bound(a_rejected_pod()), lease=a_neighbours_lease())
+    since = later(10)
+    assert acted(world, since) == WriteStopRecord(world.pods[0], a_stop(StopReason.REJECTED, 0, "", since))
 
 
 # -- points of no return ----------------------------------------------------------------------------------------------

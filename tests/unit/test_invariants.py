@@ -1,0 +1,224 @@
+"""Every promise has a world that breaks it, and is silent about one that keeps it."""
+
+from dataclasses import replace
+
+import pytest
+
+from modelbackend_operator.actions import (
+    Action,
+    CoolClaim,
+    DeleteClaim,
+    DeletePod,
+    DrainServer,
+    RemoveFinalizer,
+    RemovePodFinalizer,
+    Ungate,
+    WriteStatus,
+)
+from modelbackend_operator.api import Evidence
+from modelbackend_operator.invariants import (
+    ON_SNAPSHOT,
+    ON_STEP,
+    Process,
+    Snapshot,
+    Step,
+    breaches,
+    breaches_of_step,
+)
+from modelbackend_operator.model import ClaimPhase, Observation
+from tests.unit.builders import (
+    BACKEND_UID,
+    NOW,
+    POD_UID,
+    PORT,
+    a_backend,
+    a_claim,
+    a_deleted_backend,
+    a_draining_pod,
+    a_gated_pod,
+    a_serving_pod,
+    a_terminating_pod,
+    a_world,
+    an_ended_pod,
+    bound,
+    later,
+)
+
+NEIGHBOUR = "neighbour-uid"
+ALIVE = Process(POD_UID, PORT, 0)
+BUSY = replace(ALIVE, in_flight=2)
+
+
+def a_snapshot(*looks: Observation, processes: tuple[Process, ...] = ()) -> Snapshot:
+    return Snapshot(looks, {BACKEND_UID: "models/smollm2", NEIGHBOUR: "models/smollm2"}, processes)
+
+
+def neighbours(world: Observation) -> Observation:
+    return replace(world, backend_uid=NEIGHBOUR)
+
+
+BROKEN: dict[str, tuple[Snapshot, str]] = {
+    "PortExclusive": (
+        a_snapshot(
+            bound(a_serving_pod()),
+            neighbours(a_world(claims=[a_claim(pod_uid="p-2")])),
+            processes=(ALIVE, Process("p-2", PORT, 0)),
+        ),
+        "pods ['p-uid', 'p-2'] run behind port 30007",
+    ),
+    "PortWithheld": (
+        a_snapshot(a_world(claims=[a_claim(ClaimPhase.COOLING)]), processes=(ALIVE,)),
+        "pod p-uid runs behind port 30007, which no claim holds for it",
+    ),
+    "OneShutdownPerModel": (
+        a_snapshot(bound(a_draining_pod()), neighbours(a_world(pods=[a_terminating_pod("p-2")]))),
+        "pods ['p-uid', 'p-2'] of models/smollm2 are shut down at once",
+    ),
+    "NoDoublePod": (
+        a_snapshot(bound(a_serving_pod(), a_serving_pod("p-2"))),
+        "instance 0 has pods ['p-uid', 'p-2']",
+    ),
+}
+
+KEPT: dict[str, Snapshot] = {
+    "a serving instance": a_snapshot(bound(a_serving_pod()), processes=(ALIVE,)),
+    "a port withheld behind a process whose pod vanished": a_snapshot(
+        a_world(claims=[a_claim(ClaimPhase.WITHHELD)]), processes=(ALIVE,)
+    ),
+    "one shutdown while another is proven": a_snapshot(
+        bound(a_draining_pod()), neighbours(a_world(pods=[an_ended_pod("p-2")]))
+    ),
+    "one shutdown of ours beside one that others ordered": a_snapshot(
+        bound(a_draining_pod()),
+        neighbours(a_world(pods=[a_terminating_pod("p-2", stop=replace(a_draining_pod().stop, epoch=""))])),  # type: ignore[type-var]
+    ),
+    "a pod behind its gate beside one that ends": a_snapshot(a_world(pods=[a_gated_pod("p-2"), a_terminating_pod()])),
+}
+
+
+def test_every_promise_of_a_moment_has_a_world_that_breaks_it() -> None:
+    assert set(BROKEN) == set(ON_SNAPSHOT)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_promise_is_named(name: str) -> None:
+    snapshot, breach = BROKEN[name]
+    assert list(breaches(snapshot)) == [f"{name}: {breach}"]
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_a_kept_promise_is_silent(case: str) -> None:
+    assert list(breaches(KEPT[case])) == []
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+def a_step(world: Observation, action: Action, process: Process = ALIVE) -> Step:
+    return Step(a_snapshot(world, processes=(process,)), world, action, NOW)
+
+
+GATED, DRAINING, ENDED = a_gated_pod(), a_draining_pod(), an_ended_pod()
+NAMED = replace(bound(GATED), claims=(a_claim(),))
+ADVERTISING = bound(a_serving_pod())
+WITHDRAWN = bound(DRAINING)
+
+
+def status_of(world: Observation) -> WriteStatus:
+    assert world.backend is not None
+    return WriteStatus(world.backend, world.backend.status)
+
+
+BREAKING: list[tuple[str, Step, str]] = [
+    (
+        "GateBeforeClaim",
+        a_step(replace(NAMED, claims=()), Ungate(GATED)),
+        "pod p-uid is let through, and no claim names it",
+    ),
+    (
+        "GateBeforeClaim",
+        a_step(replace(NAMED, backend=a_backend()), Ungate(GATED)),
+        "pod p-uid is let through, and no status named it",
+    ),
+    (
+        "NeverAdvertiseDying",
+        a_step(replace(WITHDRAWN, backend=ADVERTISING.backend), status_of(ADVERTISING)),
+        "the address of pod p-uid is told",
+    ),
+    (
+        "NeverAdvertiseDying",
+        a_step(replace(ADVERTISING, pods=(DRAINING,)), DrainServer(DRAINING, later(30))),
+        "pod p-uid is ended before it is withdrawn",
+    ),
+    (
+        "NeverAdvertiseDying",
+        a_step(WITHDRAWN, DeletePod(a_draining_pod(serving_label=True), 15)),
+        "pod p-uid is ended before it is withdrawn",
+    ),
+    (
+        "ForceOnlyAfterDeadline",
+        a_step(WITHDRAWN, DeletePod(DRAINING, 15), BUSY),
+        "pod p-uid is ended with 2 requests in flight, before its deadline",
+    ),
+    (
+        "ForceOnlyAfterDeadline",
+        a_step(bound(a_terminating_pod()), DeletePod(a_terminating_pod(), 0)),
+        "pod p-uid is deleted with grace 0, without proof",
+    ),
+    (
+        "EvidenceNotAbsence",
+        a_step(a_world(a_backend(), claims=[a_claim()]), CoolClaim(a_claim(), Evidence.CONTAINERS_TERMINATED)),
+        "port 30007 is released, and nothing proves the end of pod p-uid",
+    ),
+    (
+        "EvidenceNotAbsence",
+        a_step(a_world(claims=[a_claim(ClaimPhase.WITHHELD)]), DeleteClaim(a_claim(ClaimPhase.WITHHELD))),
+        "port 30007 is released, and nothing proves the end of pod p-uid",
+    ),
+    (
+        "EvidenceNotAbsence",
+        a_step(bound(a_terminating_pod()), RemovePodFinalizer(a_terminating_pod())),
+        "pod p-uid is let go without proof",
+    ),
+    (
+        "FinalizerLast",
+        a_step(a_world(a_deleted_backend(), pods=[ENDED]), RemoveFinalizer(a_deleted_backend())),
+        "pod p-uid is left",
+    ),
+    (
+        "FinalizerLast",
+        a_step(a_world(a_deleted_backend(), claims=[a_claim()]), RemoveFinalizer(a_deleted_backend())),
+        "port 30007 is left bound",
+    ),
+]
+
+KEEPING: dict[str, Step] = {
+    "the gate opens for a pod that is named": a_step(NAMED, Ungate(GATED)),
+    "labels of a pod past its gate are restored": a_step(a_world(a_backend()), Ungate(a_serving_pod())),
+    "a serving instance is advertised": a_step(ADVERTISING, status_of(ADVERTISING)),
+    "a withdrawn server drains": a_step(WITHDRAWN, DrainServer(DRAINING, later(30)), BUSY),
+    "an idle server is ended": a_step(WITHDRAWN, DeletePod(DRAINING, 15)),
+    "a busy server is ended at its deadline": replace(a_step(WITHDRAWN, DeletePod(DRAINING, 15), BUSY), now=later(30)),
+    "a proven object is removed": a_step(bound(ENDED), DeletePod(ENDED, 0)),
+    "a proven port cools": a_step(bound(ENDED), CoolClaim(a_claim(), Evidence.CONTAINERS_TERMINATED)),
+    "a cooled port is freed": a_step(
+        a_world(claims=[a_claim(ClaimPhase.COOLING)]), DeleteClaim(a_claim(ClaimPhase.COOLING))
+    ),
+    "a backend goes while a port of it is withheld": a_step(
+        a_world(a_deleted_backend(), claims=[a_claim(ClaimPhase.WITHHELD)]), RemoveFinalizer(a_deleted_backend())
+    ),
+}
+
+
+def test_every_promise_of_a_write_has_a_write_that_breaks_it() -> None:
+    assert {name for name, *_ in BREAKING} == set(ON_STEP)
+
+
+@pytest.mark.parametrize(("name", "step", "breach"), BREAKING, ids=[breach for *_, breach in BREAKING])
+def test_a_write_that_breaks_a_promise_is_named(name: str, step: Step, breach: str) -> None:
+    assert list(breaches_of_step(step)) == [f"{name}: {breach}"]
+
+
+@pytest.mark.parametrize("case", KEEPING)
+def test_a_write_that_keeps_every_promise_is_silent(case: str) -> None:
+    assert list(breaches_of_step(KEEPING[case])) == []
