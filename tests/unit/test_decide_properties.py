@@ -55,7 +55,7 @@ from tests.unit.builders import (
     shown,
 )
 
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+unhurried = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 UIDS = ("p-1", "p-2", "p-3")
 PORTS = (30000, 30001, 30002)
 ORDINALS = st.sampled_from((0, 1))

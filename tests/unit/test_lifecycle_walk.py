@@ -317,8 +317,8 @@ def test_a_second_operator_with_an_old_cache_breaks_no_promise(
     assert nothing_is_left(walk), walk.told()
 
 
-@pytest.mark.parametrize("exposure", EXPOSURES)
-@pytest.mark.parametrize("delay", [1, 3, 10])
+@pytest.mark.parametrize("exposure", [Exposure.NODE_PORT, Exposure.HOST_PORT])
+@pytest.mark.parametrize("delay", [1, 6])
 def test_a_write_that_lands_late_breaks_no_promise_whichever_it_is(exposure: Exposure, delay: int) -> None:
     for n in range(whole_life(exposure).writes.total()):
         walk = whole_life(exposure, late=(n, delay))
@@ -380,10 +380,9 @@ HANDS: dict[str, Callable[[SmallWorld], None]] = {
 
 
 @pytest.mark.parametrize("hand", HANDS)
-@pytest.mark.parametrize("exposure", [Exposure.NODE_PORT, Exposure.HOST_PORT])
-def test_whatever_is_done_by_hand_at_whatever_step_the_life_goes_on_and_ends(hand: str, exposure: Exposure) -> None:
-    for n in range(len(whole_life(exposure).past)):
-        walk = whole_life(exposure, meddle=(n, HANDS[hand]))
+def test_whatever_is_done_by_hand_at_whatever_step_the_life_goes_on_and_ends(hand: str) -> None:
+    for n in range(len(whole_life().past)):
+        walk = whole_life(meddle=(n, HANDS[hand]))
         assert nothing_is_left(walk), walk.told()
 
 
