@@ -11,6 +11,7 @@ from modelbackend_operator.actions import (
     BindClaim,
     CreatePod,
     DeleteClaim,
+    DeletePod,
     DeleteService,
     Done,
     RemoveClaimFinalizer,
@@ -21,7 +22,7 @@ from modelbackend_operator.actions import (
     WriteStatus,
 )
 from modelbackend_operator.decide import decide, report
-from modelbackend_operator.model import Claim, ClaimPhase, Exposure, Observation, Pod
+from modelbackend_operator.model import Claim, ClaimPhase, Exposure, Observation, Pod, Ref
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.settling import settle_claim
 from tests.unit.builders import (
@@ -42,6 +43,7 @@ from tests.unit.builders import (
     an_ended_pod,
     bound,
     later,
+    shown,
 )
 
 RESERVED, BOUND, COOLING, WITHHELD = ClaimPhase.RESERVED, ClaimPhase.BOUND, ClaimPhase.COOLING, ClaimPhase.WITHHELD
@@ -266,8 +268,20 @@ def test_what_the_api_server_refuses_is_shown_once() -> None:
     assert report(a_world(None), refused, NOW) is None
 
 
-def test_the_pod_that_is_named_is_the_pod_that_was_let_through() -> None:
-    """A late create must not take the place in status of the one that serves."""
-    world = bound(a_serving_pod(), a_gated_pod("late", created_at=later(60)))
-    assert world.backend is not None
-    assert [entry["pod"]["uid"] for entry in world.backend.status["instances"]] == [POD_UID]
+LATE = a_gated_pod("late", created_at=later(60), ref=Ref("a-late", "late", "1", "models"))
+
+
+@pytest.mark.parametrize(
+    ("world", "named"),
+    [(bound(LATE, a_serving_pod()), POD_UID), (replace(bound(), pods=(a_gated_pod("early"), LATE)), "late")],
+    ids=["one that was let through before one behind its gate", "of two behind their gates the one that a claim names"],
+)
+def test_which_of_two_pods_stands_for_the_instance(world: Observation, named: str) -> None:
+    """A late create must not take the place in status of the one that serves, or that is about to."""
+    claimed = replace(world, claims=(a_claim(pod_uid=named, node=NODE),))
+    written = shown(claimed).backend
+    assert written is not None
+    assert [entry["pod"]["uid"] for entry in written.status["instances"]] == [named]
+    deleted = acted(shown(claimed))
+    assert isinstance(deleted, DeletePod)
+    assert deleted.pod.ref.uid != named
