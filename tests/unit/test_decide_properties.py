@@ -244,7 +244,13 @@ STARTING = (do.CreateClaim, do.CreatePod, do.CreateService, do.BindClaim, do.Res
 def test_nothing_is_started_for_what_is_to_end_or_cannot_be_honoured(world: Observation) -> None:
     decision, backend = decide(world, NOW), world.backend
     if backend is None or backend.deleting_since or backend.refused or world.namespace_terminating:
-        assert not isinstance(decision, Act) or not isinstance(decision.action, STARTING)
+        assert not isinstance(decision, Act) or not _starts(decision.action)
+
+
+def _starts(action: Action) -> bool:
+    """To bind a claim to the pod that it names already is to put the ledger right."""
+    repairs = isinstance(action, do.BindClaim) and action.claim.pod_uid == action.pod.ref.uid
+    return isinstance(action, STARTING) and not repairs
 
 
 WOKEN_BY_THE_WORLD = {
