@@ -96,7 +96,7 @@ class Engine:
         self._wake.set()
 
     def join(self, timeout_seconds: float) -> bool:
-        """Waits until the model is freed, and says whether it is; after stop, and not on the event loop."""
+        """Waits until the thread has ended, and says whether it has; after stop, and not on the event loop."""
         if self._thread is None:
             return True
         self._thread.join(timeout_seconds)
@@ -111,7 +111,6 @@ class Engine:
                 self._serve(model.vocabulary, context)
             finally:
                 context.close()
-                model.close()
         except _LoadCancelledError:
             pass
         except UnservableError as refusal:

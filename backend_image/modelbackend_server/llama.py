@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,11 +75,24 @@ class DecodeError(Exception):
     """llama_decode refused or broke; the sequences of its batch are undefined and must be forgotten."""
 
 
+class Weights:
+    """A loaded model, freed when nobody refers to it any more.
+
+    Its vocabulary is read from other threads, also just after the engine's has ended: whoever may still read it keeps
+    it. Not freed at the interpreter's exit, where a thread that was left behind may still compute with it.
+    """
+
+    def __init__(self, handle: ctypes.c_void_p) -> None:
+        self.handle = handle
+        weakref.finalize(self, llama_cpp.llama_model_free, handle).atexit = False
+
+
 class Vocabulary:
     """Text to tokens and back, from any thread: a loaded vocabulary does not change."""
 
-    def __init__(self, model: ctypes.c_void_p) -> None:
-        self.handle = llama_cpp.llama_model_get_vocab(model)
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights  # the handle below points into them
+        self.handle = llama_cpp.llama_model_get_vocab(weights.handle)
         self.size = int(llama_cpp.llama_vocab_n_tokens(self.handle))
         self.adds_bos = bool(llama_cpp.llama_vocab_get_add_bos(self.handle))
         self.bos = int(llama_cpp.llama_vocab_bos(self.handle))
@@ -117,12 +131,13 @@ class Vocabulary:
 
 
 class Model:
-    """Weights in memory."""
+    """Weights in memory, with their vocabulary and facts."""
 
-    def __init__(self, handle: ctypes.c_void_p) -> None:
-        self.handle = handle
-        self.vocabulary = Vocabulary(handle)
-        self.facts = _facts(handle, self.vocabulary.size)
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+        self.handle = weights.handle
+        self.vocabulary = Vocabulary(weights)
+        self.facts = _facts(weights.handle, self.vocabulary.size)
 
     @classmethod
     def load(cls, path: Path, *, gpu_layers: int, progress: Callable[[float], bool]) -> Model:
@@ -142,7 +157,7 @@ class Model:
                 f"llama.cpp cannot load {path}: {'; '.join(_errors) or 'it gives no reason'}. The file is damaged or "
                 "of a kind this version does not know: fetch it again, or take another one.",
             )
-        return cls(handle)
+        return cls(Weights(handle))
 
     def why_not_generative(self) -> str:
         """Why this model cannot continue a text; "" if it can. llama.cpp finds out too late, by an assertion."""
@@ -155,9 +170,6 @@ class Model:
         if _metadata(self.handle, f"{self.facts.architecture}.attention.causal") == "false":
             return "it is an embedding model"
         return ""
-
-    def close(self) -> None:
-        llama_cpp.llama_model_free(self.handle)
 
 
 def _facts(model: ctypes.c_void_p, vocabulary_size: int) -> ModelFacts:
