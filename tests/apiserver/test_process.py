@@ -151,17 +151,17 @@ def test_one_backends_trouble_is_shown_and_holds_up_no_other(
     api_server: ApiServer, account: Path, namespace: str, tmp_path: Path
 ) -> None:
     with operator(account, tmp_path / "log"):
-        foreign = {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30077}]}
+        foreign = {"type": "NodePort", "ports": [{"port": 80, "nodePort": 31077}]}
         body = {"metadata": {"name": "foreign"}, "spec": foreign}
         assert api_server.post(f"/api/v1/namespaces/{namespace}/services", body).status == 201
-        stuck = make_backend(api_server, namespace, "stuck", exposure={"type": "NodePort", "nodePort": 30077})
+        stuck = make_backend(api_server, namespace, "stuck", exposure={"type": "NodePort", "nodePort": 31077})
         fine = make_backend(api_server, namespace, "fine")
         await_condition(
             "the other backend's pod to be let through", lambda: is_let_through(api_server, namespace), PATIENCE_SECONDS
         )
         assert api_server.get(fine).body["status"]["instances"]
         await_condition(
-            "the trouble to be shown", lambda: "30077" in str(api_server.get(stuck).body["status"]), PATIENCE_SECONDS
+            "the trouble to be shown", lambda: "31077" in str(api_server.get(stuck).body["status"]), PATIENCE_SECONDS
         )
 
 
