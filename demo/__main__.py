@@ -61,6 +61,7 @@ def install(shell: Shell) -> None:
 
 def serve(shell: Shell) -> None:
     shell.section("A ModelBackend that asks for a GPU")
+    shell.run("kubectl", "delete", "modelbackends", "--all", "-n", NAMESPACE)  # of an earlier demo
     shell.run("kubectl", "apply", "-f", "demo/smollm2.yaml")
     shell.run("kubectl", "wait", "--for=condition=Ready", "modelbackend/smollm2", "-n", NAMESPACE, "--timeout=180s")
     show_all(shell)

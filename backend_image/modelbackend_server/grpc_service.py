@@ -21,6 +21,8 @@ FINISH_REASONS = {
     Ending.LENGTH: inference_pb2.FINISH_REASON_LENGTH,
     Ending.CUT: inference_pb2.FINISH_REASON_CANCELLED,
 }
+CALLERS_HEAD_START_SECONDS = 0.1
+"""A caller counts from when it sends, we from when we receive."""
 OUTCOMES = {Ending.STOP: Outcome.STOP, Ending.LENGTH: Outcome.LENGTH, Ending.CUT: Outcome.CUT}
 
 if TYPE_CHECKING:
@@ -159,13 +161,12 @@ async def answer(generation: Generation, delivery: Delivery) -> Refusal | None:
         if generation.leave():
             return Refusal(Reason.DEADLINE_IN_QUEUE, "the deadline passed in the queue; the request never started")
         return Refusal(Reason.DEADLINE_RUNNING, "the deadline passed while the request was running")
-    except asyncio.CancelledError:
-        # The caller's own deadline reaches us as a cancel.
-        if time.monotonic() >= generation.deadline:
+    except (asyncio.CancelledError, CallerGoneError) as gone:
+        # The caller's own deadline reaches us as a cancel, and its clock began before ours.
+        if time.monotonic() >= generation.deadline - CALLERS_HEAD_START_SECONDS:
             generation.outcome = Outcome.DEADLINE
-        raise
-    except CallerGoneError:
-        return None
+        if isinstance(gone, asyncio.CancelledError):
+            raise
     return None
 
 
