@@ -94,6 +94,15 @@ class Running:
                     return status
                 await asyncio.sleep(0.005)
 
+    async def until_inside(self, count: int) -> None:
+        """Once so many requests wait or run."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                status = await self.status()
+                if status.queued + status.active == count:
+                    return
+                await asyncio.sleep(0.005)
+
 
 @contextlib.asynccontextmanager
 async def running(weights: Path, /, *, until_serving: bool = True, **settings: Any) -> AsyncIterator[Running]:

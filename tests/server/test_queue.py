@@ -47,9 +47,7 @@ async def test_without_pending_places_only_the_slots_are_filled(tiny: Path, gate
         gate.close()
         accepted = [server.stub.Generate(greedy("the", 5)) for _ in range(2)]
         # Whether the engine takes both up in one step, or is in it when the second comes, is chance.
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while (status := await server.status()).queued + status.active < 2:
-                await asyncio.sleep(0.005)
+        await server.until_inside(2)
         assert (await error_of(server.stub.Generate(greedy("the", 5)))).reason == "QUEUE_FULL"
         gate.open()
         await asyncio.gather(*accepted)
