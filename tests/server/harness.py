@@ -7,7 +7,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,20 +87,18 @@ class Running:
 
     async def until(self, **wanted: object) -> control_pb2.Status:
         """The status once it has the given values."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                status = await self.status()
-                if all(getattr(status, name) == value for name, value in wanted.items()):
-                    return status
-                await asyncio.sleep(0.005)
+        return await self._until(lambda status: all(getattr(status, name) == value for name, value in wanted.items()))
 
-    async def until_inside(self, count: int) -> None:
-        """Once so many requests wait or run."""
+    async def until_inside(self, count: int) -> control_pb2.Status:
+        """The status once so many requests wait or run."""
+        return await self._until(lambda status: status.queued + status.active == count)
+
+    async def _until(self, holds: Callable[[control_pb2.Status], bool]) -> control_pb2.Status:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 status = await self.status()
-                if status.queued + status.active == count:
-                    return
+                if holds(status):
+                    return status
                 await asyncio.sleep(0.005)
 
 
