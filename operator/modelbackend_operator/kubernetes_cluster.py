@@ -66,7 +66,7 @@ class KubernetesCluster:
         self._settings = settings
         self._operator_key = operator_key
         self._cache = Cache(on_change)
-        self._ports_outside: dict[int, float] = {}
+        self._ports_outside: dict[int, tuple[str, float]] = {}
 
     # -- feeding the cache --------------------------------------------------------------------------------------------
 
@@ -108,8 +108,8 @@ class KubernetesCluster:
 
     def _outside(self) -> dict[int, str]:
         now = time.monotonic()
-        self._ports_outside = {port: until for port, until in self._ports_outside.items() if until > now}
-        return dict.fromkeys(self._ports_outside, "a Service outside this operator")
+        self._ports_outside = {port: (who, until) for port, (who, until) in self._ports_outside.items() if until > now}
+        return {port: who for port, (who, _) in self._ports_outside.items()}
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -127,12 +127,24 @@ class KubernetesCluster:
         return outcome
 
     async def _port_taken(self, write: Write, port: int, outcome: Outcome) -> Outcome:
-        """By our own Service, when its labels were edited away and no watch shows it; else by others."""
+        """By our own Service, when its labels were edited away and no watch shows it; by another's; or by nobody.
+
+        The API server gives a deleted Service's port back a moment after the Service is gone, and repairs what it lost
+        only every few minutes. A port that no Service has is not taken: asking again is all there is to do.
+        """
         await self._look_again(write)
         found = self._cache.get(write.kind, write.namespace, write.name)
         if found is not None and owner_uid(found) == owner_uid(write.body):
             return Exists()
-        self._ports_outside[port] = time.monotonic() + PORT_OUTSIDE_SECONDS
+        try:
+            services = await self._api.list(Kind.SERVICE, selector="")
+        except ClusterUnavailable as error:
+            return Unknown(f"node port {port} is allocated, and to whom is not known: {error}")
+        holder = next((raw for raw in services.items if port in _node_ports(raw)), None)
+        if holder is None:
+            return Unknown(f"node port {port} belongs to no Service; the API server has yet to give it back")
+        who = f"Service {holder['metadata']['namespace']}/{holder['metadata']['name']}"
+        self._ports_outside[port] = who, time.monotonic() + PORT_OUTSIDE_SECONDS
         return outcome
 
     async def _write(self, write: Write) -> Outcome:
@@ -185,6 +197,13 @@ class KubernetesCluster:
 
 def _names_a_taken_port(outcome: Outcome) -> bool:
     return isinstance(outcome, Denied) and PORT_ALLOCATED in outcome.message
+
+
+def _node_ports(service: Raw) -> set[int]:
+    """Every number that a Service has from the node port range."""
+    spec = service.get("spec", {})
+    numbers = [port.get("nodePort") for port in spec.get("ports") or ()] + [spec.get("healthCheckNodePort")]
+    return {number for number in numbers if number}
 
 
 def _event_body(event: Event, now: datetime) -> dict[str, object]:

@@ -41,7 +41,7 @@ from modelbackend_operator.control_key import NoControlKeyError, control_key
 from modelbackend_operator.drain_client import DrainClient, control_token
 from modelbackend_operator.events import Event, EventType
 from modelbackend_operator.kinds import Kind
-from modelbackend_operator.kubernetes_api import KubernetesApi
+from modelbackend_operator.kubernetes_api import Answer, KubernetesApi
 from modelbackend_operator.kubernetes_cluster import KubernetesCluster
 from modelbackend_operator.model import Backend, ClaimPhase, Holder, Observation, StopReason, StopRecord
 from modelbackend_operator.settings import Settings
@@ -234,7 +234,29 @@ async def test_a_node_port_held_by_a_foreign_service_is_denied_and_then_known_as
     assert isinstance(outcome, Denied)
     assert "30013" in outcome.message
     assert "already allocated" in outcome.message
-    assert (await cluster.snapshot(uid)).ports.taken_by[30013] == "a Service outside this operator"
+    assert (await cluster.snapshot(uid)).ports.taken_by[30013] == f"Service {namespace}/foreign"
+
+
+async def test_a_node_port_that_the_allocator_has_yet_to_give_back_is_asked_for_again(
+    cluster: KubernetesCluster, api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lag itself is a matter of microseconds, so the one answer that shows it is played back."""
+    uid = make_backend(api_server, namespace)
+    await cluster.read_all()
+    create = CreateService(backend_in(await cluster.snapshot(uid)), "smollm2-0", 0, 31014, "pod-uid")
+    call = KubernetesApi.call
+
+    async def lagging(api: KubernetesApi, verb: str, path: str, **rest: Any) -> Answer:
+        if verb == "POST" and path.endswith("/services"):
+            return Answer(422, {"message": "spec.ports[0].nodePort: 31014: provided port is already allocated"})
+        return await call(api, verb, path, **rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(KubernetesApi, "call", lagging)
+        outcome = await cluster.apply(create)
+    assert outcome == Unknown("node port 31014 belongs to no Service; the API server has yet to give it back")
+    assert 31014 not in (await cluster.snapshot(uid)).ports.taken
+    assert await cluster.apply(create) == Applied()
 
 
 async def test_nothing_is_created_in_a_terminating_namespace_and_the_observation_says_why(
@@ -296,19 +318,19 @@ async def test_an_instance_is_claimed_bound_exposed_and_let_through(
     uid = make_backend(api_server, namespace)
     await cluster.read_all()
     backend = backend_in(await cluster.snapshot(uid))
-    assert await cluster.apply(CreateClaim(backend, 0, 30014)) == Applied()
-    observation = await a_gated_pod(cluster, uid, 30014)
+    assert await cluster.apply(CreateClaim(backend, 0, 31014)) == Applied()
+    observation = await a_gated_pod(cluster, uid, 31014)
     claim, pod = observation.claims[0], observation.pods[0]
     assert (claim.phase, pod.gated, pod.has_finalizer) == (ClaimPhase.RESERVED, True, True)
     assert await cluster.apply(BindClaim(claim, pod)) == Applied()
-    assert await cluster.apply(CreateService(backend, "smollm2-0", 0, 30014, pod.ref.uid)) == Applied()
+    assert await cluster.apply(CreateService(backend, "smollm2-0", 0, 31014, pod.ref.uid)) == Applied()
     assert await cluster.apply(Ungate(pod)) == Applied()
 
     observation = await cluster.snapshot(uid)
     claim, pod, service = observation.claims[0], observation.pods[0], observation.services[0]
     assert (claim.phase, claim.pod_uid) == (ClaimPhase.BOUND, pod.ref.uid)
     assert (pod.gated, pod.serving_label) == (False, True)
-    assert (service.node_port, service.pod_uid) == (30014, pod.ref.uid)
+    assert (service.node_port, service.pod_uid) == (31014, pod.ref.uid)
     assert await cluster.apply(PointService(backend, service, "another-pod")) == Applied()
     assert await cluster.apply(SetServing(pod, serving=True)) == Applied()
     observation = await cluster.snapshot(uid)
