@@ -318,19 +318,19 @@ async def test_an_instance_is_claimed_bound_exposed_and_let_through(
     uid = make_backend(api_server, namespace)
     await cluster.read_all()
     backend = backend_in(await cluster.snapshot(uid))
-    assert await cluster.apply(CreateClaim(backend, 0, 31014)) == Applied()
-    observation = await a_gated_pod(cluster, uid, 31014)
+    assert await cluster.apply(CreateClaim(backend, 0, 30014)) == Applied()
+    observation = await a_gated_pod(cluster, uid, 30014)
     claim, pod = observation.claims[0], observation.pods[0]
     assert (claim.phase, pod.gated, pod.has_finalizer) == (ClaimPhase.RESERVED, True, True)
     assert await cluster.apply(BindClaim(claim, pod)) == Applied()
-    assert await cluster.apply(CreateService(backend, "smollm2-0", 0, 31014, pod.ref.uid)) == Applied()
+    assert await cluster.apply(CreateService(backend, "smollm2-0", 0, 30014, pod.ref.uid)) == Applied()
     assert await cluster.apply(Ungate(pod)) == Applied()
 
     observation = await cluster.snapshot(uid)
     claim, pod, service = observation.claims[0], observation.pods[0], observation.services[0]
     assert (claim.phase, claim.pod_uid) == (ClaimPhase.BOUND, pod.ref.uid)
     assert (pod.gated, pod.serving_label) == (False, True)
-    assert (service.node_port, service.pod_uid) == (31014, pod.ref.uid)
+    assert (service.node_port, service.pod_uid) == (30014, pod.ref.uid)
     assert await cluster.apply(PointService(backend, service, "another-pod")) == Applied()
     assert await cluster.apply(SetServing(pod, serving=True)) == Applied()
     observation = await cluster.snapshot(uid)
