@@ -5,7 +5,7 @@ observation. So every crash falls between two decisions and needs no code of its
 observation. The order of the rules is the protocol:
 
 1. the finalizer, before anything of the backend exists            (here)
-2. end what must end, one instance of a model at a time            (stopping.py)
+2. end what must end, one instance of a model at a time            (stopping.py, ending.py)
 3. give the model's Lease back                                     (stopping.py)
 4. settle claims and Services that nothing stands behind           (settling.py)
 5. start what is wanted                                            (starting.py)

@@ -9,30 +9,24 @@ from datetime import datetime, timedelta
 from modelbackend_operator.actions import (
     AcquireLease,
     Act,
-    CoolClaim,
     DeletePod,
     DrainServer,
     ReleaseLease,
-    RemovePodFinalizer,
     SetServing,
     Wait,
     WriteStopRecord,
 )
-from modelbackend_operator.api import Evidence
 from modelbackend_operator.conditions import publish
+from modelbackend_operator.ending import await_proof
 from modelbackend_operator.instances import (
     any_container_running,
     holds_lease,
     own_report,
     pod_lives,
-    port_fits,
     status_advertises,
     stop_reason,
-    wanted,
 )
 from modelbackend_operator.model import (
-    Claim,
-    ClaimPhase,
     Holder,
     Observation,
     Pod,
@@ -42,7 +36,6 @@ from modelbackend_operator.model import (
 )
 from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
-from modelbackend_operator.settling import free_service
 
 FINISHING = "requests in flight are finishing"
 POLL_SECONDS = 1
@@ -50,8 +43,6 @@ POLL_SECONDS = 1
 REPLACE_REJECTED_SECONDS = 10
 """A node that rejects pods is not offered the next one sooner than this after the last."""
 SHORT_GRACE_WITHOUT_BACKEND_SECONDS = 15
-LINGER_SECONDS = 10
-"""How long after its grace period a kubelet that is there has removed the object of an ended pod."""
 
 
 def stop(observation: Observation, pod: Pod, now: datetime) -> Act | Wait | None:
@@ -66,7 +57,7 @@ def stop(observation: Observation, pod: Pod, now: datetime) -> Act | Wait | None
         or _record(observation, pod, reason, now)
         or _withdraw(observation, pod, now)
         or _drain(pod, observation, now)
-        or _await_proof(observation, pod, now)
+        or await_proof(observation, pod, now)
     )
 
 
@@ -74,7 +65,7 @@ def _end_gated(observation: Observation, pod: Pod, now: datetime) -> Act | Wait:
     """No process can exist behind a gate: no Lease, no record, no drain."""
     if not pod.deleting:
         return Act(DeletePod(pod, _grace_seconds(observation)))
-    return _await_proof(observation, pod, now)
+    return await_proof(observation, pod, now)
 
 
 def _take_lease(observation: Observation, pod: Pod, reason: StopReason, now: datetime) -> Act | Wait | None:
@@ -159,45 +150,6 @@ def _drain(pod: Pod, observation: Observation, now: datetime) -> Act | Wait | No
     if server.in_flight == 0:
         return delete
     return Wait(Reason.DRAINING, FINISHING, next_poll, pod.ordinal)
-
-
-def _await_proof(observation: Observation, pod: Pod, now: datetime) -> Act | Wait:
-    evidence = evidence_of_end(pod)
-    if evidence is not None:
-        return _release(observation, pod, evidence, now)
-    where = f"pod {pod.ref.name} on node {pod.node}"
-    trouble = observation.node_troubles.get(pod.node)
-    silence = f"; the node is not Ready: {trouble}" if trouble else ""
-    message = f"waiting for the kubelet to report that every container of {where} has ended{silence}"
-    return Wait(Reason.TERMINATING, message, None, pod.ordinal)
-
-
-def _release(observation: Observation, pod: Pod, evidence: Evidence, now: datetime) -> Act | Wait:
-    """With proof: the port's Service (if the instance ends), the claim, the pod's finalizer, at last its object."""
-    for claim in observation.claims:
-        if claim.pod_uid == pod.ref.uid and claim.phase in (ClaimPhase.BOUND, ClaimPhase.WITHHELD):
-            kept = _keeps_its_port(observation, claim)
-            return (None if kept else free_service(observation, claim)) or Act(CoolClaim(claim, evidence))
-    if pod.has_finalizer:
-        return Act(RemovePodFinalizer(pod))
-    return _await_removal(pod, now)
-
-
-def _keeps_its_port(observation: Observation, claim: Claim) -> bool:
-    """The instance is to run again behind this port: its Service stays, and selects nothing meanwhile."""
-    backend = observation.backend
-    return backend is not None and wanted(observation, claim.ordinal) and port_fits(backend, claim)
-
-
-def _await_removal(pod: Pod, now: datetime) -> Act | Wait:
-    """The kubelet removes the object; when it is lost after its last word, a grace of 0 does (there is proof)."""
-    message = f"pod {pod.ref.name} has ended; its object is being removed"
-    if not pod.grace_seconds or pod.deleted_at is None:
-        return Wait(Reason.TERMINATING, message, None, pod.ordinal)
-    overdue_at = pod.deleted_at + timedelta(seconds=pod.grace_seconds + LINGER_SECONDS)
-    if now >= overdue_at:
-        return Act(DeletePod(pod, grace_seconds=0))
-    return Wait(Reason.TERMINATING, message, overdue_at, pod.ordinal)
 
 
 def release_lease(observation: Observation) -> Act | None:
