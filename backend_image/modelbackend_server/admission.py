@@ -35,6 +35,7 @@ class Admission:
         self.lifecycle = Lifecycle()
         self.reader: Reader | None = None
         self.failure: Exit | None = None
+        self.abort_reason: str | None = None
         self.load_progress = 0.0
         self.load_words = "starting"
         self.inside: set[Generation] = set()
@@ -118,6 +119,13 @@ class Admission:
 
     def terminate(self, deadline: float) -> None:
         self._become(self.lifecycle.terminate(deadline))
+
+    def abort(self, reason: str) -> None:
+        """Ends the process now; the first reason counts."""
+        if self.abort_reason is None:
+            self.abort_reason = reason
+            logger().warning("abort", reason=reason, inside=len(self.inside))
+        self.terminate(time.monotonic())
 
     def stopped(self) -> None:
         self._become(self.lifecycle.stopped())

@@ -26,6 +26,7 @@ STATES = {
     State.FAILED: control_pb2.STATE_FAILED,
 }
 DRAIN_SECONDS_MAX = 604_800
+ABORT_REASON_CHARACTERS_MAX = 256
 
 if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[Any, Any]
@@ -54,6 +55,14 @@ class ControlService(control_pb2_grpc.ControlServicer):
             await abort(context, Refusal(Reason.BAD_REQUEST, words, "deadline_seconds"))
         self._admission.drain(time.monotonic() + seconds)
         return control_pb2.DrainResponse(status=self._status())
+
+    async def Abort(  # noqa: N802
+        self,
+        request: control_pb2.AbortRequest,
+        context: Context,  # noqa: ARG002
+    ) -> control_pb2.AbortResponse:
+        self._admission.abort(request.reason[:ABORT_REASON_CHARACTERS_MAX] or "no reason was given")
+        return control_pb2.AbortResponse(status=self._status())
 
     def _status(self) -> control_pb2.Status:
         admission = self._admission

@@ -1,7 +1,7 @@
 """How the process ends: a code for machines and a line for people.
 
-The codes follow sysexits.h where it has a word for the case. The line also goes to the container's termination
-log, from where kubelet copies it into the pod's status.
+The codes follow sysexits.h where it has a word for the case, and are outside its range where it has none. The
+line also goes to the container's termination log, from where kubelet copies it into the pod's status.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ class ExitCode(enum.IntEnum):
     MODEL_MISSING = 66
     INTERNAL = 70
     PORT_TAKEN = 75
+    # By the order Abort.
+    ABORTED = 80
 
 
 @dataclass(frozen=True, slots=True)

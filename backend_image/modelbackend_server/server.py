@@ -96,7 +96,11 @@ class Server:
                 if not await asyncio.to_thread(engine.join, ENGINE_STOP_SECONDS):
                     logger().warning("the engine is in the middle of a long step; ending without it")
         cut = self.admission.outcomes[Outcome.CUT]
-        return self.admission.failure or Exit(ExitCode.DRAINED, f"drained and stopped; {cut} requests were cut")
+        if self.admission.failure is not None:
+            return self.admission.failure
+        if self.admission.abort_reason is not None:
+            return Exit(ExitCode.ABORTED, f"aborted by order: {self.admission.abort_reason}; {cut} requests were cut")
+        return Exit(ExitCode.DRAINED, f"drained and stopped; {cut} requests were cut")
 
     def on_signal(self) -> None:
         """SIGTERM or SIGINT: the first drains, the second ends what is left."""

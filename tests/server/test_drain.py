@@ -176,3 +176,33 @@ async def test_a_server_drained_while_it_loads_never_serves(tiny: Path, monkeypa
         await server.until(load_progress=1)
         assert (await server.status()).state == control_pb2.STATE_DRAINING
         assert (await refusal(server)).reason == "DRAINING"
+
+
+async def test_an_abort_cuts_what_runs_refuses_what_waits_and_ends_the_process_with_its_own_code(tiny: Path) -> None:
+    async with running(tiny, slots=1, drain_seconds=1000, context_length=CONTEXT_LENGTH) as server:
+        stream = server.stub.GenerateStream(greedy("the", CONTEXT_LENGTH - 10))
+        await next_event(stream)
+        waiting = server.stub.Generate(greedy("the", 5))
+        await server.until(queued=1, active=1)
+        answer = await server.control.Abort(control_pb2.AbortRequest(reason="forced by a user"))
+        assert (answer.status.state, answer.status.active) == (control_pb2.STATE_DRAINING, 1)
+        _, finished = await rest(stream)
+        assert finished.finish_reason == inference_pb2.FINISH_REASON_CANCELLED
+        with pytest.raises(grpc.aio.AioRpcError, match="before the request could start"):
+            await waiting
+        ended = await server.ended
+    assert ended.code is ExitCode.ABORTED
+    assert ended.words == "aborted by order: forced by a user; 2 requests were cut"
+
+
+async def test_an_abort_counts_also_while_the_model_loads_and_while_a_drain_has_time(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_load = slow_load(monkeypatch)
+    async with running(tiny, until_serving=False) as server:
+        await server.drain(1000)
+        await server.control.Abort(control_pb2.AbortRequest())
+        await server.control.Abort(control_pb2.AbortRequest(reason="again"))
+        may_load.set()
+        ended = await server.ended
+    assert ended.words == "aborted by order: no reason was given; 0 requests were cut"

@@ -31,6 +31,7 @@ class ControlServer(control_pb2_grpc.ControlServicer):
         self.port = 0
         self.asked = 0
         self.drained_for_seconds: list[float] = []
+        self.aborted_for: list[str] = []
         self.silent = False
 
     async def GetStatus(self, request: Any, context: Any) -> control_pb2.GetStatusResponse:  # noqa: ARG002, N802
@@ -46,6 +47,11 @@ class ControlServer(control_pb2_grpc.ControlServicer):
         await self._admit(context)
         self.drained_for_seconds.append(request.deadline_seconds)
         return control_pb2.DrainResponse()
+
+    async def Abort(self, request: control_pb2.AbortRequest, context: Any) -> control_pb2.AbortResponse:  # noqa: N802
+        await self._admit(context)
+        self.aborted_for.append(request.reason)
+        return control_pb2.AbortResponse()
 
     async def _admit(self, context: Any) -> None:
         if self.silent:

@@ -31,7 +31,7 @@ class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_State.ValueType
     STATE_DRAINING: _State.ValueType  # 3
     """Nothing new is taken; queued and active requests finish. Idle when both counts are 0."""
     STATE_STOPPED: _State.ValueType  # 4
-    """Nothing runs and nothing will; the process is about to end with code 0."""
+    """Nothing runs and nothing will; the process is about to end, with code 0 or, after Abort, 80."""
     STATE_FAILED: _State.ValueType  # 5
     """The model could not be loaded, or the engine broke; the process is about to end with the code for it."""
 
@@ -44,7 +44,7 @@ STATE_SERVING: State.ValueType  # 2
 STATE_DRAINING: State.ValueType  # 3
 """Nothing new is taken; queued and active requests finish. Idle when both counts are 0."""
 STATE_STOPPED: State.ValueType  # 4
-"""Nothing runs and nothing will; the process is about to end with code 0."""
+"""Nothing runs and nothing will; the process is about to end, with code 0 or, after Abort, 80."""
 STATE_FAILED: State.ValueType  # 5
 """The model could not be loaded, or the engine broke; the process is about to end with the code for it."""
 Global___State: _TypeAlias = State  # noqa: Y015
@@ -242,3 +242,43 @@ class DrainResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DrainResponse: _TypeAlias = DrainResponse  # noqa: Y015
+
+@_typing.final
+class AbortRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """For people: why. Goes to the log and to the container's termination message, at most 256 characters of it."""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbortRequest: _TypeAlias = AbortRequest  # noqa: Y015
+
+@_typing.final
+class AbortResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def status(self) -> Global___Status: ...
+    def __init__(
+        self,
+        *,
+        status: Global___Status | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbortResponse: _TypeAlias = AbortResponse  # noqa: Y015

@@ -29,7 +29,7 @@ class ControlStub:
     """The operator's side of a server, on a port that is never exposed. Calls carry the metadata
     `authorization: Bearer <token>`; UNAUTHENTICATED without, PERMISSION_DENIED with another token. A server
     that was given no token listens on the loopback address only and asks for none.
-    Neither call needs the model: both answer at once while it loads and while it computes.
+    No call needs the model: all answer at once while it loads and while it computes.
     """
 
     def __init__(self, channel):
@@ -48,13 +48,18 @@ class ControlStub:
                 request_serializer=modelbackend_dot_v1_dot_control__pb2.DrainRequest.SerializeToString,
                 response_deserializer=modelbackend_dot_v1_dot_control__pb2.DrainResponse.FromString,
                 _registered_method=True)
+        self.Abort = channel.unary_unary(
+                '/modelbackend.v1.Control/Abort',
+                request_serializer=modelbackend_dot_v1_dot_control__pb2.AbortRequest.SerializeToString,
+                response_deserializer=modelbackend_dot_v1_dot_control__pb2.AbortResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServicer:
     """The operator's side of a server, on a port that is never exposed. Calls carry the metadata
     `authorization: Bearer <token>`; UNAUTHENTICATED without, PERMISSION_DENIED with another token. A server
     that was given no token listens on the loopback address only and asks for none.
-    Neither call needs the model: both answer at once while it loads and while it computes.
+    No call needs the model: all answer at once while it loads and while it computes.
     """
 
     def GetStatus(self, request, context):
@@ -79,6 +84,17 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Abort(self, request, context):
+        """Ends the process now: nothing new is taken, what runs is cut with FINISH_REASON_CANCELLED, what waits is
+        refused with UNAVAILABLE / STOPPED, and the process ends with code 80 whatever it was doing, also in the
+        middle of loading or of a long step. Answers before that. There is no way back, and repeating it is harmless.
+
+        For whoever has decided to wait no longer: a second signal or DELETE does not reach a process any sooner.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -92,6 +108,11 @@ def add_ControlServicer_to_server(servicer, server):
                     request_deserializer=modelbackend_dot_v1_dot_control__pb2.DrainRequest.FromString,
                     response_serializer=modelbackend_dot_v1_dot_control__pb2.DrainResponse.SerializeToString,
             ),
+            'Abort': grpc.unary_unary_rpc_method_handler(
+                    servicer.Abort,
+                    request_deserializer=modelbackend_dot_v1_dot_control__pb2.AbortRequest.FromString,
+                    response_serializer=modelbackend_dot_v1_dot_control__pb2.AbortResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'modelbackend.v1.Control', rpc_method_handlers)
@@ -104,7 +125,7 @@ class Control:
     """The operator's side of a server, on a port that is never exposed. Calls carry the metadata
     `authorization: Bearer <token>`; UNAUTHENTICATED without, PERMISSION_DENIED with another token. A server
     that was given no token listens on the loopback address only and asks for none.
-    Neither call needs the model: both answer at once while it loads and while it computes.
+    No call needs the model: all answer at once while it loads and while it computes.
     """
 
     @staticmethod
@@ -151,6 +172,33 @@ class Control:
             '/modelbackend.v1.Control/Drain',
             modelbackend_dot_v1_dot_control__pb2.DrainRequest.SerializeToString,
             modelbackend_dot_v1_dot_control__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Abort(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/modelbackend.v1.Control/Abort',
+            modelbackend_dot_v1_dot_control__pb2.AbortRequest.SerializeToString,
+            modelbackend_dot_v1_dot_control__pb2.AbortResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -30,7 +30,7 @@ class ControlStub:
     """The operator's side of a server, on a port that is never exposed. Calls carry the metadata
     `authorization: Bearer <token>`; UNAUTHENTICATED without, PERMISSION_DENIED with another token. A server
     that was given no token listens on the loopback address only and asks for none.
-    Neither call needs the model: both answer at once while it loads and while it computes.
+    No call needs the model: all answer at once while it loads and while it computes.
     """
 
     @_typing.overload
@@ -50,13 +50,20 @@ class ControlStub:
 
     INVALID_ARGUMENT: deadline_seconds is negative, not finite, or more than 604800 (a week).
     """
+    Abort: _grpc.UnaryUnaryMultiCallable[_control_pb2.AbortRequest, _control_pb2.AbortResponse]
+    """Ends the process now: nothing new is taken, what runs is cut with FINISH_REASON_CANCELLED, what waits is
+    refused with UNAVAILABLE / STOPPED, and the process ends with code 80 whatever it was doing, also in the
+    middle of loading or of a long step. Answers before that. There is no way back, and repeating it is harmless.
+
+    For whoever has decided to wait no longer: a second signal or DELETE does not reach a process any sooner.
+    """
 
 @_typing.type_check_only
 class ControlAsyncStub(ControlStub):
     """The operator's side of a server, on a port that is never exposed. Calls carry the metadata
     `authorization: Bearer <token>`; UNAUTHENTICATED without, PERMISSION_DENIED with another token. A server
     that was given no token listens on the loopback address only and asks for none.
-    Neither call needs the model: both answer at once while it loads and while it computes.
+    No call needs the model: all answer at once while it loads and while it computes.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -73,12 +80,19 @@ class ControlAsyncStub(ControlStub):
 
     INVALID_ARGUMENT: deadline_seconds is negative, not finite, or more than 604800 (a week).
     """
+    Abort: _aio.UnaryUnaryMultiCallable[_control_pb2.AbortRequest, _control_pb2.AbortResponse]  # type: ignore[assignment]
+    """Ends the process now: nothing new is taken, what runs is cut with FINISH_REASON_CANCELLED, what waits is
+    refused with UNAVAILABLE / STOPPED, and the process ends with code 80 whatever it was doing, also in the
+    middle of loading or of a long step. Answers before that. There is no way back, and repeating it is harmless.
+
+    For whoever has decided to wait no longer: a second signal or DELETE does not reach a process any sooner.
+    """
 
 class ControlServicer(metaclass=_abc_1.ABCMeta):
     """The operator's side of a server, on a port that is never exposed. Calls carry the metadata
     `authorization: Bearer <token>`; UNAUTHENTICATED without, PERMISSION_DENIED with another token. A server
     that was given no token listens on the loopback address only and asks for none.
-    Neither call needs the model: both answer at once while it loads and while it computes.
+    No call needs the model: all answer at once while it loads and while it computes.
     """
 
     @_abc_1.abstractmethod
@@ -104,6 +118,19 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         deadline and its own drain time is cut with FINISH_REASON_CANCELLED, and the process ends.
 
         INVALID_ARGUMENT: deadline_seconds is negative, not finite, or more than 604800 (a week).
+        """
+
+    @_abc_1.abstractmethod
+    def Abort(
+        self,
+        request: _control_pb2.AbortRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.AbortResponse, _abc.Awaitable[_control_pb2.AbortResponse]]:
+        """Ends the process now: nothing new is taken, what runs is cut with FINISH_REASON_CANCELLED, what waits is
+        refused with UNAVAILABLE / STOPPED, and the process ends with code 80 whatever it was doing, also in the
+        middle of loading or of a long step. Answers before that. There is no way back, and repeating it is harmless.
+
+        For whoever has decided to wait no longer: a second signal or DELETE does not reach a process any sooner.
         """
 
 def add_ControlServicer_to_server(servicer: ControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
