@@ -1,4 +1,4 @@
-"""Drives the real `decide` through a `SmallWorld`, and checks every promise after every step.
+"""Drives the real `decide` through a `World`, and checks every promise after every step.
 
 A reconcile is looked at, decided and applied as the controller does it. A crash between two steps needs no code: there
 is nothing in memory to lose. What can go wrong on the way is asked for: an operator that reads an old cache (`stale`),
@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from modelbackend_operator.actions import Act, Action, Applied, Decision, DrainServer, Wait
+from modelbackend_operator.actions import Act, Action, Applied, Decision, DrainServer, Outcome, Unknown, Wait
 from modelbackend_operator.decide import decide
 from modelbackend_operator.invariants import Step, breaches, breaches_of_step
 from modelbackend_operator.model import Observation
-from tests.unit.small_world import Move, SmallWorld, State
+from tests.sim.cluster_moves import Move
+from tests.sim.state import State
+from tests.sim.world import World
 
 STEPS_MAX = 400
 IDLE_SECONDS_MAX = 120
@@ -23,7 +25,7 @@ IDLE_SECONDS_MAX = 120
 
 @dataclass
 class Walk:
-    world: SmallWorld
+    world: World
     held: tuple[str, ...] = ()
     """Names of moves, or beginnings of them, that the cluster does not take."""
     cluster_first: bool = False
@@ -31,7 +33,7 @@ class Walk:
     """Before each step, another operator acts on what was true so many steps ago."""
     late: tuple[int, int] | None = None
     """(n, delay): the n-th write times out, and lands after so many steps."""
-    meddle: tuple[int, Callable[[SmallWorld], object]] | None = None
+    meddle: tuple[int, Callable[[World], object]] | None = None
     """(n, act): before the n-th step somebody does this."""
 
     story: list[str] = field(default_factory=list)
@@ -66,7 +68,7 @@ class Walk:
             decision = decide(look, self.world.now)
             if isinstance(decision, Act) and not decision.action.LIVE:
                 self._write(look, decision.action, "stale ")
-        self.past.append(self.world.state.copy())
+        self.past.append(self.world.state)
         look = self.world.observe(uid)
         decision = decide(look, self.world.now)
         if isinstance(decision, Act):
@@ -75,8 +77,8 @@ class Walk:
                 self.writes["timed out"] += 1
                 self.story.append(f"{uid}: {_named(decision.action)} times out")
                 self.pending.append((len(self.past) + self.late[1], look, decision.action))
-            else:
-                self._write(look, decision.action)
+            elif isinstance(self._write(look, decision.action), Unknown):
+                return Wait("Unknown", "to be tried again", self.world.now + timedelta(seconds=1))
         return decision
 
     def _interfere(self) -> None:
@@ -92,7 +94,7 @@ class Walk:
         _, look, action = self.pending.pop(0)
         self._write(look, action, "late ")
 
-    def _write(self, look: Observation, action: Action, how: str = "") -> None:
+    def _write(self, look: Observation, action: Action, how: str = "") -> Outcome:
         before = self.world.snapshot()
         outcome = self.world.apply(action)
         self.story.append(f"{look.backend_uid}: {how}{_named(action)} -> {type(outcome).__name__}")
@@ -100,6 +102,7 @@ class Walk:
             if not isinstance(action, DrainServer):
                 self.writes[type(action).__name__] += 1
             self._check(breaches_of_step(Step(before, look, action, self.world.now)))
+        return outcome
 
     def _check(self, of_step: Iterable[str]) -> None:
         found = [*of_step, *breaches(self.world.snapshot())]

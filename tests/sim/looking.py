@@ -1,0 +1,90 @@
+"""What an operator observes of a fake cluster, and what the promises are checked against."""
+
+from dataclasses import replace
+
+from modelbackend_operator.decide import servers_to_ask
+from modelbackend_operator.invariants import Process, Snapshot
+from modelbackend_operator.model import Claim, Lease, Observation, Pod, Ports, ServerReport, ServerState, Service
+from tests.sim.state import Run, State
+
+POOL = (30000, 30009)
+REUSE_DELAY_SECONDS = 15
+NAMESPACE = "models"
+
+
+class Looking:
+    """`models` says which model each backend is of, also once the backend is gone."""
+
+    def __init__(self, models: dict[str, str], pool: tuple[int, int] = POOL) -> None:
+        self.models = models
+        self.pool = pool
+
+    def observe(self, uid: str, cached: State, truth: State, *, live: bool = False) -> Observation:
+        """`cached` may be old; a server that is asked answers for itself."""
+        backend = cached.objects.get(uid)
+        others = [claim for claim in cached.all(Claim) if cached.owners[claim.ref.uid] != uid]
+        named: list[Pod | Service] = [*cached.all(Pod), *cached.all(Service)]
+        machines = cached.machines.items()
+        look = Observation(
+            backend_uid=uid,
+            backend=backend,
+            namespace_terminating=cached.namespace_terminating,
+            claims=tuple(sorted(cached.all(Claim, uid), key=lambda claim: claim.port)),
+            pods=tuple(sorted(cached.all(Pod, uid), key=lambda pod: pod.ref.name)),
+            services=tuple(sorted(cached.all(Service, uid), key=lambda service: service.ref.name)),
+            lease=self._lease(uid, cached),
+            nodes={name: machine.node for name, machine in machines if machine.node is not None},
+            servers={},
+            ports=Ports(
+                *self.pool,
+                REUSE_DELAY_SECONDS,
+                frozenset(claim.port for claim in others),
+                {claim.port: f"{NAMESPACE}/other" for claim in others},
+            ),
+            taken_names=frozenset(o.ref.name for o in named if cached.owners[o.ref.uid] != uid),
+            live=live,
+            node_troubles={
+                name: "Kubelet stopped posting node status."
+                for name, machine in machines
+                if machine.node is not None and not machine.ready
+            },
+        )
+        return replace(look, servers=self._answers(look, truth))
+
+    def _lease(self, uid: str, state: State) -> Lease | None:
+        there = uid in state.objects
+        for lease in state.all(Lease):
+            if lease.ref.name == self.models[uid] if there else state.owners[lease.ref.uid] == uid:
+                return lease
+        return None
+
+    def _answers(self, look: Observation, truth: State) -> dict[str, ServerReport]:
+        asked = ((pod.ref.uid, truth.runs.get(pod.ref.uid)) for pod in servers_to_ask(look))
+        return {
+            pod_uid: self._report(look.backend_uid, pod_uid, run)
+            for pod_uid, run in asked
+            if run is not None and run.alive and truth.machines[run.node].works
+        }
+
+    def _report(self, uid: str, pod_uid: str, run: Run) -> ServerReport:
+        model = self.models[uid].removeprefix(f"{NAMESPACE}/")
+        facts = {} if run.server is ServerState.LOADING else {"architecture": "llama"}
+        return ServerReport(run.server, uid, model, pod_uid, run.in_flight, facts)
+
+    def snapshot(self, state: State) -> Snapshot:
+        looks = tuple(self.observe(uid, state, state, live=True) for uid in self.models)
+        return Snapshot(looks, self.models, tuple(processes(state)))
+
+
+def processes(state: State) -> list[Process]:
+    """Each that lives, behind the port it was started for, and behind every node port that leads to it now."""
+    found = []
+    for pod_uid, run in state.runs.items():
+        if not run.alive:
+            continue
+        found.append(Process(pod_uid, run.port, run.in_flight))
+        pod = state.objects.get(pod_uid)
+        if pod is not None and pod.serving_label:
+            leading = (s.node_port for s in state.all(Service) if s.pod_uid == pod_uid)
+            found += [Process(pod_uid, port, 0) for port in leading if port not in (None, run.port)]
+    return found

@@ -1,0 +1,86 @@
+"""All that is true of a fake cluster at one moment: what its API server holds, and what really runs.
+
+A `State` is never changed, only replaced: so an old one is a stale cache, a set of them is what a search has seen,
+and a test may go back to any. It keeps the rules' own dataclasses (`model.py`) as the API server's objects.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+from modelbackend_operator.model import Backend, Claim, Lease, NodeId, Pod, ServerState, Service
+
+Kind = TypeVar("Kind", Backend, Claim, Pod, Service, Lease)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What became of a pod on its node, whether or not the API server was told."""
+
+    node: str
+    port: int | None
+    """The claimed one that its server is exposed behind."""
+    server: ServerState = ServerState.LOADING
+    alive: bool = True
+    in_flight: int = 0
+    killable: bool = True
+    """False: hung in the kernel; neither SIGTERM nor SIGKILL ends it."""
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A node's machine, and the Node object that stands for it."""
+
+    node: NodeId | None
+    """As the API server has it, perhaps with the boot id of an earlier life. None: the object was removed."""
+    boot_id: str
+    """The truth."""
+    powered: bool = True
+    kubelet: bool = True
+    """It runs and reaches the API server."""
+    ready: bool = True
+    """In the node controller's opinion."""
+    out_of_service: bool = False
+
+    @property
+    def works(self) -> bool:
+        return self.powered and self.kubelet
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    now: datetime
+    objects: Mapping[str, Any] = field(default_factory=dict)
+    """The API server's, by uid."""
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """By uid: the uid of the backend that each is of."""
+    runs: Mapping[str, Run] = field(default_factory=dict)
+    """By pod uid; kept until the pod's object and its process are both gone."""
+    machines: Mapping[str, Machine] = field(default_factory=dict)
+    lagging_ports: frozenset[int] = frozenset()
+    """Node ports of Services that are gone, which the allocator has yet to take back."""
+    foreground: frozenset[str] = frozenset()
+    """Backends that the garbage collector holds until their dependants were deleted."""
+    namespace_terminating: bool = False
+    version: int = 0
+    """Of the API server's last write."""
+
+    def all(self, kind: type[Kind], owner: str | None = None) -> list[Kind]:
+        return [
+            found
+            for uid, found in self.objects.items()
+            if isinstance(found, kind) and owner in (None, self.owners.get(uid))
+        ]
+
+    @property
+    def servers(self) -> Mapping[str, Run]:
+        """The processes that live, by pod uid."""
+        return {uid: run for uid, run in self.runs.items() if run.alive}
+
+    def with_run(self, pod_uid: str, run: Run) -> "State":
+        return replace(self, runs={**self.runs, pod_uid: run})
+
+    def with_machine(self, name: str, **changes: Any) -> "State":
+        return replace(self, machines={**self.machines, name: replace(self.machines[name], **changes)})
