@@ -70,16 +70,24 @@ class Admission:
             case _:
                 return Refusal(Reason.STOPPED, "the server has stopped")
 
-    def accept(self, work: Work, deadline: float) -> Generation | Refusal:
+    def accept(self, work: Work, deadline: float, request_id: str) -> Generation | Refusal:
         """Takes a request in, to be held with `hosted`."""
         ready = self.ready()
         if isinstance(ready, Refusal):
             return ready
-        generation = Generation(work, accepted_at=time.monotonic(), deadline=deadline)
+        if self._overfull(len(work.prompt)):
+            words = f"{self.queued_tokens} tokens of prompts wait, and {self.settings.max_pending_tokens} is the limit"
+            return Refusal(Reason.QUEUE_FULL, f"the queue has no room for {len(work.prompt)} more: {words}")
+        generation = Generation(work, accepted_at=time.monotonic(), deadline=deadline, request_id=request_id)
         self.inside.add(generation)
         self.accepted += 1
         self.engine.submit(generation)
         return generation
+
+    def _overfull(self, prompt_tokens: int) -> bool:
+        """Whether a prompt would wait behind more tokens than may wait. One that waits alone is never too long."""
+        limit, waiting = self.settings.max_pending_tokens, self.queued_tokens
+        return limit is not None and waiting > 0 and waiting + prompt_tokens > limit
 
     @contextmanager
     def hosted(self, generation: Generation) -> Iterator[None]:
@@ -106,6 +114,11 @@ class Admission:
         return sum(1 for generation in self.inside if generation.phase is Phase.QUEUED)
 
     @property
+    def queued_tokens(self) -> int:
+        """Tokens of the prompts that wait for a slot."""
+        return sum(len(generation.work.prompt) for generation in self.inside if generation.phase is Phase.QUEUED)
+
+    @property
     def active(self) -> int:
         return len(self.inside) - self.queued
 
@@ -113,6 +126,19 @@ class Admission:
     def oldest_age_seconds(self) -> float:
         now = time.monotonic()
         return max((now - generation.accepted_at for generation in self.inside), default=0.0)
+
+    def cancel(self, request_id: str) -> int:
+        """Ends the requests of this name that are not being delivered yet; returns how many there were."""
+        named = [
+            generation
+            for generation in self.inside
+            if generation.request_id == request_id and generation.phase is not Phase.DELIVERING
+        ]
+        for generation in named:
+            generation.leave()
+            generation.put(Ended(Ending.ORDERED))
+        self.engine.notice()
+        return len(named)
 
     def drain(self, deadline: float) -> None:
         self._become(self.lifecycle.drain(deadline))

@@ -34,6 +34,8 @@ class Ending(enum.Enum):
     CUT = "cut"
     NEVER_STARTED = "never_started"
     DECODE_FAILED = "decode_failed"
+    # By an order to the server that named the request.
+    ORDERED = "ordered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class Outcome(enum.Enum):
     # By the caller, or because its connection went.
     CANCELLED = "cancelled"
     DEADLINE = "deadline"
+    # Its caller took nothing of the answer for too long.
+    STALLED = "stalled"
     # By the end of the process.
     CUT = "cut"
     FAILED = "failed"
@@ -81,8 +85,9 @@ class Outcome(enum.Enum):
 class Generation:
     """Times are seconds of time.monotonic()."""
 
-    def __init__(self, work: Work, *, accepted_at: float, deadline: float) -> None:
+    def __init__(self, work: Work, *, accepted_at: float, deadline: float, request_id: str = "") -> None:
         self.work = work
+        self.request_id = request_id
         self.accepted_at = accepted_at
         self.deadline = deadline
         self.phase = Phase.QUEUED
@@ -119,6 +124,8 @@ class Generation:
             return not self._started
 
     def put(self, event: Event) -> None:
+        if self.phase is Phase.DELIVERING:
+            return  # it has ended; what the engine made of it meanwhile is for nobody
         match event:
             case Started():
                 self.phase = Phase.RUNNING

@@ -35,6 +35,12 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
+        self.identity = Counter(
+            "modelbackend_calls",
+            "Calls at the exposed ports, by whether they named the backend they mean.",
+            ["identity"],
+            registry=self.registry,
+        )
         self.queued = Gauge("modelbackend_requests_queued", "Requests that wait for a slot.", registry=self.registry)
         self.active = Gauge(
             "modelbackend_requests_active",
@@ -57,3 +63,6 @@ class Metrics:
             "modelbackend_prompt_tokens", "Tokens of the prompts of requests that started.", registry=self.registry
         )
         self.generated_tokens = Counter("modelbackend_generated_tokens", "Tokens generated.", registry=self.registry)
+
+    def count_call(self, names_whom_it_means: bool) -> None:
+        self.identity.labels("given" if names_whom_it_means else "absent").inc()

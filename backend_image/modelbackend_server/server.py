@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import errno
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import grpc.aio
+from aiohttp import web
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
@@ -25,15 +26,17 @@ from prometheus_client import start_http_server
 from modelbackend.v1 import control_pb2_grpc, inference_pb2, inference_pb2_grpc, model_info_pb2
 
 from .admission import Admission
+from .checks import Checks, TokenFile
 from .control_service import ControlService
 from .engine import DEFAULT_CONTEXT_LENGTH
 from .exits import Exit, ExitCode, UnservableError
 from .generation import Outcome
 from .grpc_service import InferenceService
-from .interceptors import BearerToken, IdentityCheck
+from .interceptors import CheckCalls
 from .lifecycle import State
 from .log import logger
 from .metrics import Metrics
+from .openai_http import OpenAiHttp
 from .settings import Settings
 
 INFERENCE_SERVICE = inference_pb2.DESCRIPTOR.services_by_name["Inference"].full_name
@@ -56,6 +59,7 @@ CLOSE_SECONDS = 1.0
 @dataclass(frozen=True, slots=True)
 class Ports:
     grpc: int
+    http: int
     control: int
     metrics: int
 
@@ -72,21 +76,28 @@ class Server:
         identity = model_info_pb2.Identity(
             backend_uid=settings.uid, model=settings.model_name, pod_uid=settings.pod_uid
         )
-        self._inference = grpc.aio.server(interceptors=[IdentityCheck(identity)], options=_options(settings))
+        checks = Checks(identity, on_call=self.metrics.count_call)
+        guard = CheckCalls(checks, lambda refusal: self.admission.count_refusal(refusal.reason))
+        self._inference = grpc.aio.server(interceptors=[guard], options=_options(settings))
         inference_pb2_grpc.add_InferenceServicer_to_server(InferenceService(self.admission, identity), self._inference)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._inference)
         if settings.reflection:
             names = (INFERENCE_SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
             reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), self._inference)
-        guards = [_guard(settings.control_token_file)] if settings.control_token_file else []
-        self._control = grpc.aio.server(interceptors=[*guards, IdentityCheck(identity)], options=_options(settings))
+        token = TokenFile(settings.control_token_file, name="control") if settings.control_token_file else None
+        self._control = grpc.aio.server(interceptors=[CheckCalls(Checks(identity, token))], options=_options(settings))
         control_pb2_grpc.add_ControlServicer_to_server(ControlService(self.admission, identity), self._control)
+        http = OpenAiHttp(self.admission, checks, body_bytes_max=_longest_request_bytes(settings))
+        # A caller that goes cancels its handler, as it does in gRPC.
+        self._http = web.AppRunner(
+            http.app, handler_cancellation=True, access_log=None, shutdown_timeout=CLOSE_SECONDS, tcp_keepalive=True
+        )
 
     async def serve(self, on_listening: Callable[[Ports], None] = lambda _: None) -> Exit:
         """Serves until terminated or failed, and says how it ended. Raises UnservableError where it cannot listen."""
         engine = self.admission.engine
         async with self._listening() as ports:
-            logger().info("listening", grpc=ports.grpc, control=ports.control, metrics=ports.metrics)
+            logger().info("listening", **dataclasses.asdict(ports))
             on_listening(ports)
             engine.start()
             try:
@@ -149,6 +160,7 @@ class Server:
         grpc_port = _bind(self._inference, settings.listen_address, settings.grpc_port)
         control_address = settings.listen_address if settings.control_token_file else LOOPBACK
         control_port = _bind(self._control, control_address, settings.control_port)
+        http_socket = _http_socket(settings.listen_address, settings.http_port)
         try:
             scraped, thread = start_http_server(
                 settings.metrics_port, settings.listen_address.strip("[]"), self.metrics.registry
@@ -156,23 +168,31 @@ class Server:
         except OSError as error:
             raise _cannot_listen(settings.listen_address, settings.metrics_port, error) from None
         await self._tell_health()
+        await self._http.setup()
+        await web.SockSite(self._http, http_socket).start()
         await self._inference.start()
         await self._control.start()
         try:
-            yield Ports(grpc_port, control_port, scraped.server_port)
+            yield Ports(grpc_port, http_socket.getsockname()[1], control_port, scraped.server_port)
         finally:
-            await asyncio.gather(self._inference.stop(CLOSE_SECONDS), self._control.stop(CLOSE_SECONDS))
+            await asyncio.gather(
+                self._inference.stop(CLOSE_SECONDS), self._control.stop(CLOSE_SECONDS), self._http.cleanup()
+            )
             await asyncio.to_thread(scraped.shutdown)
             scraped.server_close()
             thread.join()
 
 
-def _options(settings: Settings) -> list[tuple[str, int]]:
+def _longest_request_bytes(settings: Settings) -> int:
     longest_prompt_bytes = (settings.context_length or DEFAULT_CONTEXT_LENGTH) * BYTES_PER_TOKEN_MAX
+    return min(max(longest_prompt_bytes, RECEIVE_BYTES_MIN), RECEIVE_BYTES_MAX)
+
+
+def _options(settings: Settings) -> list[tuple[str, int]]:
     return [
         # With it, two processes could listen behind one port, and callers would reach either.
         ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", min(max(longest_prompt_bytes, RECEIVE_BYTES_MIN), RECEIVE_BYTES_MAX)),
+        ("grpc.max_receive_message_length", _longest_request_bytes(settings)),
         # A caller whose machine is gone is noticed, and its slot freed.
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
@@ -181,20 +201,22 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     ]
 
 
-def _guard(token_file: Path) -> BearerToken:
-    guard = BearerToken(token_file)
-    if not guard.read():
-        words = f"control token file {token_file} cannot be read, or is empty: mount the backend's Secret there"
-        raise UnservableError(ExitCode.BAD_CONFIGURATION, words)
-    return guard
-
-
 def _bind(server: grpc.aio.Server, address: str, port: int) -> int:
     try:
         return server.add_insecure_port(f"{address}:{port}")
     except RuntimeError:
         # gRPC does not say why; the operating system does.
         raise _cannot_listen(address, port, _bind_error(address, port)) from None
+
+
+def _http_socket(address: str, port: int) -> socket.socket:
+    """Made by hand: asyncio's own sockets for every IPv6 address take no IPv4."""
+    host = address.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024, dualstack_ipv6=host == "::")
+    except OSError as error:
+        raise _cannot_listen(address, port, error) from None
 
 
 def _bind_error(address: str, port: int) -> OSError:

@@ -37,6 +37,7 @@ class Settings(BaseSettings):
         default_factory=every_address, description="address for inference and metrics; all if not given"
     )
     grpc_port: int = Field(50051, ge=0, le=65535, description="inference; 0 takes any free port")
+    http_port: int = Field(8080, ge=0, le=65535, description="the OpenAI-compatible API; 0 takes any free port")
     control_port: int = Field(50052, ge=0, le=65535, description="GetStatus and Drain; 0 takes any free port")
     metrics_port: int = Field(9090, ge=0, le=65535, description="Prometheus; 0 takes any free port")
     control_token_file: Path | None = Field(
@@ -57,7 +58,13 @@ class Settings(BaseSettings):
     gpu_layers: int = Field(-1, ge=-1, le=10_000, description="layers on the GPU, if built for one; -1 is all")
 
     max_pending: int = Field(256, ge=0, le=1_000_000, description="requests that may wait for a slot")
+    max_pending_tokens: int | None = Field(
+        None, ge=1, le=1_000_000_000, description="tokens of prompts that may wait; any number if not given"
+    )
     request_timeout_seconds: float = Field(600, gt=0, le=604_800, description="longest time of any request")
+    stall_seconds: float = Field(
+        60, gt=0, le=604_800, description="longest time a caller may take nothing of its answer"
+    )
     drain_seconds: float = Field(30, ge=0, le=604_800, description="time for requests in flight after SIGTERM")
 
     termination_log: Path = Field(Path("/dev/termination-log"), description="where kubelet reads the last words")

@@ -23,6 +23,8 @@ ROLES = {
 }
 TOP_K_MAX = 2**31 - 1
 DEFAULTS = SamplingParameters()
+UNSUPPORTED = frozenset({"stop", "top_logprobs", "grammar", "json_schema"})
+UNSUPPORTED_SAMPLING = frozenset({"logit_bias", "frequency_penalty", "presence_penalty", "typical_p"})
 
 Input = inference_pb2.GenerateRequest | inference_pb2.TokenizeRequest
 
@@ -50,6 +52,9 @@ class Reader:
             return cls(loaded, None)
 
     def work(self, request: inference_pb2.GenerateRequest) -> Work | Refusal:
+        if unsupported := unsupported_field(request):
+            words = f"this version of the server does not support {unsupported}; leave it out"
+            return Refusal(Reason.UNSUPPORTED, words, unsupported)
         sampling = sampling_parameters(request.sampling)
         if isinstance(sampling, Refusal):
             return sampling
@@ -79,7 +84,21 @@ class Reader:
             case _:
                 return Refusal(Reason.BAD_REQUEST, "neither prompt nor chat is given", "prompt")
 
-    def _chat_tokens(self, messages: Sequence[inference_pb2.ChatMessage]) -> list[int] | Refusal:
+    def text(self, ids: Sequence[int]) -> str | Refusal:
+        """The text of tokens, special ones written out."""
+        if len(ids) > self.loaded.context_length:
+            words = f"{len(ids)} ids are more than the {self.loaded.context_length} tokens of the context"
+            return Refusal(Reason.BAD_REQUEST, words, "ids")
+        size = self.loaded.facts.vocabulary_size
+        for index, token in enumerate(ids):
+            if token >= size:
+                field = f"ids[{index}]"
+                return Refusal(Reason.BAD_REQUEST, f"{field} is {token}, the vocabulary ends at {size - 1}", field)
+        pieces = (self.loaded.vocabulary.piece(token, special=True) for token in ids)
+        return b"".join(pieces).decode(errors="replace")
+
+    def layout(self, messages: Sequence[inference_pb2.ChatMessage]) -> str | Refusal:
+        """What the chat template makes of messages."""
         if self.template is None:
             return Refusal(Reason.BAD_REQUEST, "this model has no chat template; send a prompt instead", "chat")
         if not messages:
@@ -90,16 +109,29 @@ class Reader:
                 words = f"{field} is {message.role}, which is none of {', '.join(ROLES.values())}"
                 return Refusal(Reason.BAD_REQUEST, words, field)
         try:
-            text = self.template.render([Message(ROLES[message.role], message.content) for message in messages])
+            return self.template.render([Message(ROLES[message.role], message.content) for message in messages])
         except TemplateRefusalError as refused:
             words = f"the model's chat template refuses these messages: {refused}"
             return Refusal(Reason.BAD_REQUEST, words, "chat.messages")
+
+    def _chat_tokens(self, messages: Sequence[inference_pb2.ChatMessage]) -> list[int] | Refusal:
+        text = self.layout(messages)
+        if isinstance(text, Refusal):
+            return text
         # Templates write special tokens out, the first one too, or leave that one to the tokenizer.
         vocabulary = self.loaded.vocabulary
         tokens = vocabulary.tokenize(text, add_special=False, parse_special=True)
         if vocabulary.adds_bos and tokens[:1] != [vocabulary.bos]:
             tokens.insert(0, vocabulary.bos)
         return tokens or Refusal(Reason.BAD_REQUEST, "the chat template makes nothing of these messages", "chat")
+
+
+def unsupported_field(request: inference_pb2.GenerateRequest) -> str:
+    """The path of the first field that the engine cannot honour yet; "" if there is none."""
+    given = {descriptor.name for descriptor, _ in request.ListFields()}
+    sampling = {descriptor.name for descriptor, _ in request.sampling.ListFields()}
+    paths = [*(given & UNSUPPORTED), *(f"sampling.{name}" for name in sampling & UNSUPPORTED_SAMPLING)]
+    return min(paths, default="")
 
 
 def sampling_parameters(sampling: inference_pb2.Sampling) -> SamplingParameters | Refusal:

@@ -105,7 +105,7 @@ class Running:
 @contextlib.asynccontextmanager
 async def running(weights: Path, /, *, until_serving: bool = True, **settings: Any) -> AsyncIterator[Running]:
     """A server of a file, ended at once when the block ends."""
-    given: dict[str, Any] = {"threads": 1, "grpc_port": 0, "control_port": 0, "metrics_port": 0}
+    given: dict[str, Any] = {"threads": 1, "grpc_port": 0, "http_port": 0, "control_port": 0, "metrics_port": 0}
     server = Server(Settings(model_path=weights, listen_address=LOOPBACK, **(given | settings)))
     listening: asyncio.Future[Ports] = asyncio.get_running_loop().create_future()
     ended = asyncio.create_task(server.serve(listening.set_result))

@@ -15,7 +15,14 @@ from typing import Any
 from tests.server.harness import LOOPBACK, PATIENCE_SECONDS
 
 BACKEND_IMAGE = Path(__file__).parents[2] / "backend_image"
-FREE_PORTS = ("--grpc-port=0", "--control-port=0", "--metrics-port=0", "--threads=1", f"--listen-address={LOOPBACK}")
+FREE_PORTS = (
+    "--grpc-port=0",
+    "--http-port=0",
+    "--control-port=0",
+    "--metrics-port=0",
+    "--threads=1",
+    f"--listen-address={LOOPBACK}",
+)
 
 
 def environment(**extra: str) -> dict[str, str]:

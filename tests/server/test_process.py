@@ -104,7 +104,7 @@ async def test_a_taken_port_is_its_own_exit_code(tiny: Path) -> None:
         taken.bind((LOOPBACK, 0))
         taken.listen()
         port = taken.getsockname()[1]
-        for flag in ("grpc", "control", "metrics"):
+        for flag in ("grpc", "http", "control", "metrics"):
             async with started(f"--model={tiny}", *FREE_PORTS, f"--{flag}-port={port}") as server:
                 assert await server.end() == 75
             assert server.words == (

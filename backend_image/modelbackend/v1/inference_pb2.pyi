@@ -47,7 +47,7 @@ class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishRe
     DESCRIPTOR: _descriptor.EnumDescriptor
     FINISH_REASON_UNSPECIFIED: _FinishReason.ValueType  # 0
     FINISH_REASON_STOP: _FinishReason.ValueType  # 1
-    """The model ended its text."""
+    """The model ended its text, or a stop string appeared."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
     """max_tokens or the end of the context was reached."""
     FINISH_REASON_CANCELLED: _FinishReason.ValueType  # 3
@@ -57,7 +57,7 @@ class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper): ...
 
 FINISH_REASON_UNSPECIFIED: FinishReason.ValueType  # 0
 FINISH_REASON_STOP: FinishReason.ValueType  # 1
-"""The model ended its text."""
+"""The model ended its text, or a stop string appeared."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
 """max_tokens or the end of the context was reached."""
 FINISH_REASON_CANCELLED: FinishReason.ValueType  # 3
@@ -72,12 +72,24 @@ class GenerateRequest(_message.Message):
     CHAT_FIELD_NUMBER: _builtins.int
     MAX_TOKENS_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
+    TOP_LOGPROBS_FIELD_NUMBER: _builtins.int
+    GRAMMAR_FIELD_NUMBER: _builtins.int
+    JSON_SCHEMA_FIELD_NUMBER: _builtins.int
     prompt: _builtins.str
     """Text to continue, in UTF-8, at least one token long. Special tokens written out in it are text."""
     max_tokens: _builtins.int
     """At most this many tokens are generated: 1 or more. Absent: until the model ends its text or the context
     is full.
     """
+    top_logprobs: _builtins.int
+    """Present: each token is delivered with its log-probability, and with those of so many likeliest ones: 0 to 20. They
+    are the model's own, before sampling changes them.
+    """
+    grammar: _builtins.str
+    """A grammar in llama.cpp's GBNF, with a rule `root`; at most 64 KiB."""
+    json_schema: _builtins.str
+    """A JSON Schema; the text is a JSON value that it accepts. At most 64 KiB."""
     @_builtins.property
     def chat(self) -> Global___Chat:
         """Messages, laid out by the model's own chat template."""
@@ -86,6 +98,12 @@ class GenerateRequest(_message.Message):
     def sampling(self) -> Global___Sampling:
         """Absent: every default below."""
 
+    @_builtins.property
+    def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The text ends before the first of these that appears in it, and shows nothing of it. At most 16, each of 1 to 256
+        bytes.
+        """
+
     def __init__(
         self,
         *,
@@ -93,17 +111,29 @@ class GenerateRequest(_message.Message):
         chat: Global___Chat | None = ...,
         max_tokens: _builtins.int | None = ...,
         sampling: Global___Sampling | None = ...,
+        stop: _abc.Iterable[_builtins.str] | None = ...,
+        top_logprobs: _builtins.int | None = ...,
+        grammar: _builtins.str = ...,
+        json_schema: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "chat", b"chat", "input", b"input", "max_tokens", b"max_tokens", "prompt", b"prompt", "sampling", b"sampling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_top_logprobs", b"_top_logprobs", "chat", b"chat", "constraint", b"constraint", "grammar", b"grammar", "input", b"input", "json_schema", b"json_schema", "max_tokens", b"max_tokens", "prompt", b"prompt", "sampling", b"sampling", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "chat", b"chat", "input", b"input", "max_tokens", b"max_tokens", "prompt", b"prompt", "sampling", b"sampling"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_top_logprobs", b"_top_logprobs", "chat", b"chat", "constraint", b"constraint", "grammar", b"grammar", "input", b"input", "json_schema", b"json_schema", "max_tokens", b"max_tokens", "prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__top_logprobs: _TypeAlias = _typing.Literal["top_logprobs"]  # noqa: Y015
+    _WhichOneofArgType__top_logprobs: _TypeAlias = _typing.Literal["_top_logprobs", b"_top_logprobs"]  # noqa: Y015
+    _WhichOneofReturnType_constraint: _TypeAlias = _typing.Literal["grammar", "json_schema"]  # noqa: Y015
+    _WhichOneofArgType_constraint: _TypeAlias = _typing.Literal["constraint", b"constraint"]  # noqa: Y015
     _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["prompt", "chat"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_tokens) -> _WhichOneofReturnType__max_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__top_logprobs) -> _WhichOneofReturnType__top_logprobs | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_constraint) -> _WhichOneofReturnType_constraint | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_input) -> _WhichOneofReturnType_input | None: ...
 
@@ -155,14 +185,38 @@ Global___ChatMessage: _TypeAlias = ChatMessage  # noqa: Y015
 
 @_typing.final
 class Sampling(_message.Message):
-    """How the next token is chosen. The steps run in the order of the fields. Only temperature 0 needs no chance:
-    it takes the most likely token and ignores top_k, top_p, min_p and seed.
+    """How the next token is chosen. The steps run in the order in which the fields are written here. Only temperature 0
+    needs no chance: it takes the most likely token and ignores top_k, typical_p, top_p, min_p and seed.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LogitBiasEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    LOGIT_BIAS_FIELD_NUMBER: _builtins.int
     REPEAT_PENALTY_FIELD_NUMBER: _builtins.int
+    FREQUENCY_PENALTY_FIELD_NUMBER: _builtins.int
+    PRESENCE_PENALTY_FIELD_NUMBER: _builtins.int
     TOP_K_FIELD_NUMBER: _builtins.int
+    TYPICAL_P_FIELD_NUMBER: _builtins.int
     TOP_P_FIELD_NUMBER: _builtins.int
     MIN_P_FIELD_NUMBER: _builtins.int
     TEMPERATURE_FIELD_NUMBER: _builtins.int
@@ -171,8 +225,16 @@ class Sampling(_message.Message):
     """Divides (logit > 0) or multiplies (logit < 0) the logits of the last 64 tokens: more than 0, at most 10.
     Default 1, which changes nothing.
     """
+    frequency_penalty: _builtins.float
+    """Subtracted from the logit of a token for each time it is among the last 64: -2 to 2. Default 0."""
+    presence_penalty: _builtins.float
+    """Subtracted once from the logit of a token that is among the last 64: -2 to 2. Default 0."""
     top_k: _builtins.int
     """Keeps the k most likely tokens. 0 keeps all. Default 40."""
+    typical_p: _builtins.float
+    """Keeps the tokens whose information content is nearest to what is expected (Meister et al. 2022, arXiv:2202.00666),
+    until their probabilities sum to p: more than 0, at most 1. Default 1, which keeps all.
+    """
     top_p: _builtins.float
     """Keeps the fewest tokens whose probabilities sum to p: more than 0, at most 1. Default 0.95."""
     min_p: _builtins.float
@@ -183,22 +245,34 @@ class Sampling(_message.Message):
     """Two requests with the same input, sampling and seed get the same text from the same server build.
     Absent: the server draws one and tells it in the answer.
     """
+    @_builtins.property
+    def logit_bias(self) -> _containers.ScalarMap[_builtins.int, _builtins.float]:
+        """Added to the logits of these tokens, by their index in the vocabulary: -100 to 100. At most 1024."""
+
     def __init__(
         self,
         *,
+        logit_bias: _abc.Mapping[_builtins.int, _builtins.float] | None = ...,
         repeat_penalty: _builtins.float | None = ...,
+        frequency_penalty: _builtins.float | None = ...,
+        presence_penalty: _builtins.float | None = ...,
         top_k: _builtins.int | None = ...,
+        typical_p: _builtins.float | None = ...,
         top_p: _builtins.float | None = ...,
         min_p: _builtins.float | None = ...,
         temperature: _builtins.float | None = ...,
         seed: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_min_p", b"_min_p", "_repeat_penalty", b"_repeat_penalty", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "min_p", b"min_p", "repeat_penalty", b"repeat_penalty", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_frequency_penalty", b"_frequency_penalty", "_min_p", b"_min_p", "_presence_penalty", b"_presence_penalty", "_repeat_penalty", b"_repeat_penalty", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "_typical_p", b"_typical_p", "frequency_penalty", b"frequency_penalty", "min_p", b"min_p", "presence_penalty", b"presence_penalty", "repeat_penalty", b"repeat_penalty", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p", "typical_p", b"typical_p"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_min_p", b"_min_p", "_repeat_penalty", b"_repeat_penalty", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "min_p", b"min_p", "repeat_penalty", b"repeat_penalty", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_frequency_penalty", b"_frequency_penalty", "_min_p", b"_min_p", "_presence_penalty", b"_presence_penalty", "_repeat_penalty", b"_repeat_penalty", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "_typical_p", b"_typical_p", "frequency_penalty", b"frequency_penalty", "logit_bias", b"logit_bias", "min_p", b"min_p", "presence_penalty", b"presence_penalty", "repeat_penalty", b"repeat_penalty", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p", "typical_p", b"typical_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__frequency_penalty: _TypeAlias = _typing.Literal["frequency_penalty"]  # noqa: Y015
+    _WhichOneofArgType__frequency_penalty: _TypeAlias = _typing.Literal["_frequency_penalty", b"_frequency_penalty"]  # noqa: Y015
     _WhichOneofReturnType__min_p: _TypeAlias = _typing.Literal["min_p"]  # noqa: Y015
     _WhichOneofArgType__min_p: _TypeAlias = _typing.Literal["_min_p", b"_min_p"]  # noqa: Y015
+    _WhichOneofReturnType__presence_penalty: _TypeAlias = _typing.Literal["presence_penalty"]  # noqa: Y015
+    _WhichOneofArgType__presence_penalty: _TypeAlias = _typing.Literal["_presence_penalty", b"_presence_penalty"]  # noqa: Y015
     _WhichOneofReturnType__repeat_penalty: _TypeAlias = _typing.Literal["repeat_penalty"]  # noqa: Y015
     _WhichOneofArgType__repeat_penalty: _TypeAlias = _typing.Literal["_repeat_penalty", b"_repeat_penalty"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
@@ -209,8 +283,14 @@ class Sampling(_message.Message):
     _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
     _WhichOneofReturnType__top_p: _TypeAlias = _typing.Literal["top_p"]  # noqa: Y015
     _WhichOneofArgType__top_p: _TypeAlias = _typing.Literal["_top_p", b"_top_p"]  # noqa: Y015
+    _WhichOneofReturnType__typical_p: _TypeAlias = _typing.Literal["typical_p"]  # noqa: Y015
+    _WhichOneofArgType__typical_p: _TypeAlias = _typing.Literal["_typical_p", b"_typical_p"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__frequency_penalty) -> _WhichOneofReturnType__frequency_penalty | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__min_p) -> _WhichOneofReturnType__min_p | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__presence_penalty) -> _WhichOneofReturnType__presence_penalty | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__repeat_penalty) -> _WhichOneofReturnType__repeat_penalty | None: ...
     @_typing.overload
@@ -221,6 +301,8 @@ class Sampling(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__top_k) -> _WhichOneofReturnType__top_k | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__top_p) -> _WhichOneofReturnType__top_p | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__typical_p) -> _WhichOneofReturnType__typical_p | None: ...
 
 Global___Sampling: _TypeAlias = Sampling  # noqa: Y015
 
@@ -257,9 +339,12 @@ class Finished(_message.Message):
     FINISH_REASON_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    MATCHED_STOP_FIELD_NUMBER: _builtins.int
     finish_reason: Global___FinishReason.ValueType
     seed: _builtins.int
     """The seed that was used; absent when nothing was left to chance."""
+    matched_stop: _builtins.str
+    """The stop string that ended the text; absent when something else did."""
     @_builtins.property
     def usage(self) -> Global___Usage: ...
     def __init__(
@@ -268,13 +353,19 @@ class Finished(_message.Message):
         finish_reason: Global___FinishReason.ValueType = ...,
         usage: Global___Usage | None = ...,
         seed: _builtins.int | None = ...,
+        matched_stop: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_matched_stop", b"_matched_stop", "_seed", b"_seed", "matched_stop", b"matched_stop", "seed", b"seed", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "finish_reason", b"finish_reason", "seed", b"seed", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_matched_stop", b"_matched_stop", "_seed", b"_seed", "finish_reason", b"finish_reason", "matched_stop", b"matched_stop", "seed", b"seed", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__matched_stop: _TypeAlias = _typing.Literal["matched_stop"]  # noqa: Y015
+    _WhichOneofArgType__matched_stop: _TypeAlias = _typing.Literal["_matched_stop", b"_matched_stop"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__matched_stop) -> _WhichOneofReturnType__matched_stop | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
 
 Global___Finished: _TypeAlias = Finished  # noqa: Y015
@@ -285,19 +376,25 @@ class GenerateResponse(_message.Message):
 
     TEXT_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """Valid UTF-8. A character cut in half by the end of the generation becomes U+FFFD."""
     @_builtins.property
     def finished(self) -> Global___Finished: ...
+    @_builtins.property
+    def logprobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenLogprob]:
+        """One for each token of the text; empty unless asked for."""
+
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
         finished: Global___Finished | None = ...,
+        logprobs: _abc.Iterable[Global___TokenLogprob] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "logprobs", b"logprobs", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -335,23 +432,482 @@ class TextDelta(_message.Message):
 
     TEXT_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The text since the last delta, of whole characters."""
     token_count: _builtins.int
     """Tokens behind it: 1 or more. A token that ends in half a character is counted with the one that completes it."""
+    @_builtins.property
+    def logprobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenLogprob]:
+        """One for each of those tokens; empty unless asked for."""
+
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
         token_count: _builtins.int = ...,
+        logprobs: _abc.Iterable[Global___TokenLogprob] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text", "token_count", b"token_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprobs", b"logprobs", "text", b"text", "token_count", b"token_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TextDelta: _TypeAlias = TextDelta  # noqa: Y015
+
+@_typing.final
+class TokenLogprob(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    LOGPROB_FIELD_NUMBER: _builtins.int
+    TOP_FIELD_NUMBER: _builtins.int
+    logprob: _builtins.float
+    """Natural logarithm of its probability."""
+    @_builtins.property
+    def token(self) -> Global___Token: ...
+    @_builtins.property
+    def top(self) -> _containers.RepeatedCompositeFieldContainer[Global___Candidate]:
+        """The likeliest tokens at its place, likeliest first."""
+
+    def __init__(
+        self,
+        *,
+        token: Global___Token | None = ...,
+        logprob: _builtins.float = ...,
+        top: _abc.Iterable[Global___Candidate] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprob", b"logprob", "token", b"token", "top", b"top"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenLogprob: _TypeAlias = TokenLogprob  # noqa: Y015
+
+@_typing.final
+class Candidate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    LOGPROB_FIELD_NUMBER: _builtins.int
+    logprob: _builtins.float
+    @_builtins.property
+    def token(self) -> Global___Token: ...
+    def __init__(
+        self,
+        *,
+        token: Global___Token | None = ...,
+        logprob: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprob", b"logprob", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Candidate: _TypeAlias = Candidate  # noqa: Y015
+
+@_typing.final
+class EmbedRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INPUTS_FIELD_NUMBER: _builtins.int
+    NORMALIZE_FIELD_NUMBER: _builtins.int
+    normalize: _builtins.bool
+    """Absent or true: each vector is divided by its length."""
+    @_builtins.property
+    def inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At least one, each at least one token long and within the server's limit."""
+
+    def __init__(
+        self,
+        *,
+        inputs: _abc.Iterable[_builtins.str] | None = ...,
+        normalize: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_normalize", b"_normalize", "normalize", b"normalize"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_normalize", b"_normalize", "inputs", b"inputs", "normalize", b"normalize"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__normalize: _TypeAlias = _typing.Literal["normalize"]  # noqa: Y015
+    _WhichOneofArgType__normalize: _TypeAlias = _typing.Literal["_normalize", b"_normalize"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__normalize) -> _WhichOneofReturnType__normalize | None: ...
+
+Global___EmbedRequest: _TypeAlias = EmbedRequest  # noqa: Y015
+
+@_typing.final
+class EmbedResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EMBEDDINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def embeddings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Embedding]:
+        """One for each input, in their order."""
+
+    def __init__(
+        self,
+        *,
+        embeddings: _abc.Iterable[Global___Embedding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["embeddings", b"embeddings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmbedResponse: _TypeAlias = EmbedResponse  # noqa: Y015
+
+@_typing.final
+class Embedding(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    prompt_tokens: _builtins.int
+    """Tokens of this input."""
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """As many as ModelInfo.embedding_length."""
+
+    def __init__(
+        self,
+        *,
+        values: _abc.Iterable[_builtins.float] | None = ...,
+        prompt_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt_tokens", b"prompt_tokens", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Embedding: _TypeAlias = Embedding  # noqa: Y015
+
+@_typing.final
+class RerankRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERY_FIELD_NUMBER: _builtins.int
+    DOCUMENTS_FIELD_NUMBER: _builtins.int
+    TOP_N_FIELD_NUMBER: _builtins.int
+    query: _builtins.str
+    top_n: _builtins.int
+    """The best so many are answered: 1 or more. Absent: all."""
+    @_builtins.property
+    def documents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At least one."""
+
+    def __init__(
+        self,
+        *,
+        query: _builtins.str = ...,
+        documents: _abc.Iterable[_builtins.str] | None = ...,
+        top_n: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_top_n", b"_top_n", "top_n", b"top_n"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_top_n", b"_top_n", "documents", b"documents", "query", b"query", "top_n", b"top_n"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__top_n: _TypeAlias = _typing.Literal["top_n"]  # noqa: Y015
+    _WhichOneofArgType__top_n: _TypeAlias = _typing.Literal["_top_n", b"_top_n"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__top_n) -> _WhichOneofReturnType__top_n | None: ...
+
+Global___RerankRequest: _TypeAlias = RerankRequest  # noqa: Y015
+
+@_typing.final
+class RerankResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOCUMENTS_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    prompt_tokens: _builtins.int
+    @_builtins.property
+    def documents(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankedDocument]:
+        """Best first."""
+
+    def __init__(
+        self,
+        *,
+        documents: _abc.Iterable[Global___RankedDocument] | None = ...,
+        prompt_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["documents", b"documents", "prompt_tokens", b"prompt_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RerankResponse: _TypeAlias = RerankResponse  # noqa: Y015
+
+@_typing.final
+class RankedDocument(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """Index in the request."""
+    score: _builtins.float
+    """Comparable within one answer only."""
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        score: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "score", b"score"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RankedDocument: _TypeAlias = RankedDocument  # noqa: Y015
+
+@_typing.final
+class ScoreChoicesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROMPT_FIELD_NUMBER: _builtins.int
+    CHAT_FIELD_NUMBER: _builtins.int
+    CHOICES_FIELD_NUMBER: _builtins.int
+    prompt: _builtins.str
+    @_builtins.property
+    def chat(self) -> Global___Chat: ...
+    @_builtins.property
+    def choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """1 to 256 different continuations, each at least one token long."""
+
+    def __init__(
+        self,
+        *,
+        prompt: _builtins.str = ...,
+        chat: Global___Chat | None = ...,
+        choices: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "input", b"input", "prompt", b"prompt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "choices", b"choices", "input", b"input", "prompt", b"prompt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["prompt", "chat"]  # noqa: Y015
+    _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_input) -> _WhichOneofReturnType_input | None: ...
+
+Global___ScoreChoicesRequest: _TypeAlias = ScoreChoicesRequest  # noqa: Y015
+
+@_typing.final
+class ScoreChoicesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCORES_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChoiceScore]:
+        """One for each choice, in their order."""
+
+    @_builtins.property
+    def usage(self) -> Global___Usage: ...
+    def __init__(
+        self,
+        *,
+        scores: _abc.Iterable[Global___ChoiceScore] | None = ...,
+        usage: Global___Usage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["scores", b"scores", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScoreChoicesResponse: _TypeAlias = ScoreChoicesResponse  # noqa: Y015
+
+@_typing.final
+class ChoiceScore(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOGPROB_FIELD_NUMBER: _builtins.int
+    TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    PROBABILITY_FIELD_NUMBER: _builtins.int
+    logprob: _builtins.float
+    """Natural logarithm of the probability that the input goes on with the whole choice."""
+    token_count: _builtins.int
+    """Tokens of the choice; divide by it to compare choices of different lengths."""
+    probability: _builtins.float
+    """Among the choices given, by their whole log-probabilities: these sum to 1."""
+    def __init__(
+        self,
+        *,
+        logprob: _builtins.float = ...,
+        token_count: _builtins.int = ...,
+        probability: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprob", b"logprob", "probability", b"probability", "token_count", b"token_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChoiceScore: _TypeAlias = ChoiceScore  # noqa: Y015
+
+@_typing.final
+class DecideRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROMPT_FIELD_NUMBER: _builtins.int
+    CHAT_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    RANGE_FIELD_NUMBER: _builtins.int
+    YES_NO_FIELD_NUMBER: _builtins.int
+    prompt: _builtins.str
+    @_builtins.property
+    def chat(self) -> Global___Chat: ...
+    @_builtins.property
+    def options(self) -> Global___Options:
+        """One of these."""
+
+    @_builtins.property
+    def range(self) -> Global___Range:
+        """A whole number in a range."""
+
+    @_builtins.property
+    def yes_no(self) -> Global___YesNo:
+        """Yes or no."""
+
+    def __init__(
+        self,
+        *,
+        prompt: _builtins.str = ...,
+        chat: Global___Chat | None = ...,
+        options: Global___Options | None = ...,
+        range: Global___Range | None = ...,
+        yes_no: Global___YesNo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "input", b"input", "options", b"options", "prompt", b"prompt", "question", b"question", "range", b"range", "yes_no", b"yes_no"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "input", b"input", "options", b"options", "prompt", b"prompt", "question", b"question", "range", b"range", "yes_no", b"yes_no"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["prompt", "chat"]  # noqa: Y015
+    _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
+    _WhichOneofReturnType_question: _TypeAlias = _typing.Literal["options", "range", "yes_no"]  # noqa: Y015
+    _WhichOneofArgType_question: _TypeAlias = _typing.Literal["question", b"question"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_input) -> _WhichOneofReturnType_input | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_question) -> _WhichOneofReturnType_question | None: ...
+
+Global___DecideRequest: _TypeAlias = DecideRequest  # noqa: Y015
+
+@_typing.final
+class Options(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def options(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """1 to 256 different texts."""
+
+    def __init__(
+        self,
+        *,
+        options: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Options: _TypeAlias = Options  # noqa: Y015
+
+@_typing.final
+class Range(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOW_FIELD_NUMBER: _builtins.int
+    HIGH_FIELD_NUMBER: _builtins.int
+    low: _builtins.int
+    """At most 256 numbers, both ends among them."""
+    high: _builtins.int
+    def __init__(
+        self,
+        *,
+        low: _builtins.int = ...,
+        high: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "low", b"low"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Range: _TypeAlias = Range  # noqa: Y015
+
+@_typing.final
+class YesNo(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___YesNo: _TypeAlias = YesNo  # noqa: Y015
+
+@_typing.final
+class DecideResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPTION_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    YES_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    PROBABILITIES_FIELD_NUMBER: _builtins.int
+    EXPECTED_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    option: _builtins.int
+    """Index of the option."""
+    number: _builtins.int
+    yes: _builtins.bool
+    confidence: _builtins.float
+    """Probability of the answer among the possible ones."""
+    expected: _builtins.float
+    """Of a range: the mean of its numbers, weighted by their probabilities."""
+    @_builtins.property
+    def probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Of each possible answer: in the order of the options, from low to high, or yes then no. They sum to 1."""
+
+    @_builtins.property
+    def usage(self) -> Global___Usage: ...
+    def __init__(
+        self,
+        *,
+        option: _builtins.int = ...,
+        number: _builtins.int = ...,
+        yes: _builtins.bool = ...,
+        confidence: _builtins.float = ...,
+        probabilities: _abc.Iterable[_builtins.float] | None = ...,
+        expected: _builtins.float | None = ...,
+        usage: Global___Usage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected", b"_expected", "answer", b"answer", "expected", b"expected", "number", b"number", "option", b"option", "usage", b"usage", "yes", b"yes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected", b"_expected", "answer", b"answer", "confidence", b"confidence", "expected", b"expected", "number", b"number", "option", b"option", "probabilities", b"probabilities", "usage", b"usage", "yes", b"yes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected: _TypeAlias = _typing.Literal["expected"]  # noqa: Y015
+    _WhichOneofArgType__expected: _TypeAlias = _typing.Literal["_expected", b"_expected"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["option", "number", "yes"]  # noqa: Y015
+    _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected) -> _WhichOneofReturnType__expected | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
+
+Global___DecideResponse: _TypeAlias = DecideResponse  # noqa: Y015
 
 @_typing.final
 class TokenizeRequest(_message.Message):
@@ -421,6 +977,87 @@ class Token(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Token: _TypeAlias = Token  # noqa: Y015
+
+@_typing.final
+class DetokenizeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Indices in the vocabulary, at most as many as fit the context."""
+
+    def __init__(
+        self,
+        *,
+        ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetokenizeRequest: _TypeAlias = DetokenizeRequest  # noqa: Y015
+
+@_typing.final
+class DetokenizeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """Valid UTF-8; what is no character becomes U+FFFD. Special tokens are written out."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetokenizeResponse: _TypeAlias = DetokenizeResponse  # noqa: Y015
+
+@_typing.final
+class ApplyTemplateRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHAT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def chat(self) -> Global___Chat: ...
+    def __init__(
+        self,
+        *,
+        chat: Global___Chat | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyTemplateRequest: _TypeAlias = ApplyTemplateRequest  # noqa: Y015
+
+@_typing.final
+class ApplyTemplateResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyTemplateResponse: _TypeAlias = ApplyTemplateResponse  # noqa: Y015
 
 @_typing.final
 class GetModelInfoRequest(_message.Message):

@@ -26,10 +26,13 @@ if _version_not_supported:
 
 
 class InferenceStub:
-    """Text from one llama.cpp model, on the exposed port.
+    """Text, vectors and judgements from one llama.cpp model, on the exposed port.
 
     Deadlines. Every request has one: the caller's gRPC deadline or the server's request time-out, whichever
-    is nearer. It covers waiting, generating and delivering.
+    is nearer. It covers waiting, working and delivering.
+
+    Names. The metadata `x-request-id` (1 to 128 visible ASCII characters) names a request in the server's log and for
+    Control.CancelRequest; without it the server draws one. Either way the answer's initial metadata tells it.
 
     Refusals carry a serialised google.rpc.Status in the trailing metadata `grpc-status-details-bin` with
     google.rpc.ErrorInfo  domain "modelbackend.dev", a `reason` (below), and metadata not_started="true" where
@@ -38,16 +41,21 @@ class InferenceStub:
     google.rpc.BadRequest where a field is at fault.
 
     code                 reason               when
-    RESOURCE_EXHAUSTED   QUEUE_FULL           as many requests wait as the server lets wait
+    RESOURCE_EXHAUSTED   QUEUE_FULL           as many requests, or tokens of prompts, wait as the server lets wait
     UNAVAILABLE          LOADING              the model is not loaded yet
     UNAVAILABLE          DRAINING             the server is about to stop and takes nothing new
     UNAVAILABLE          STOPPED              the server stopped before the request could start
     INVALID_ARGUMENT     BAD_REQUEST          a field is missing, or outside its range
     INVALID_ARGUMENT     PROMPT_TOO_LONG      the prompt leaves no room in the context; both numbers are named
+    UNIMPLEMENTED        UNSUPPORTED          this version of the server cannot do what the field or call asks for
+    FAILED_PRECONDITION  MODEL_CANNOT         the model cannot do it: an embedding asked of a generative one, say
     DEADLINE_EXCEEDED    DEADLINE_IN_QUEUE    the deadline passed while the request waited; it never started
     DEADLINE_EXCEEDED    DEADLINE_RUNNING     the deadline passed after the request had started
+    CANCELLED            CANCELLED            Control.CancelRequest named this request
     NOT_FOUND            MODEL_MISMATCH       `x-modelbackend-model` names another model
     FAILED_PRECONDITION  BACKEND_MISMATCH     `x-modelbackend-uid` names another ModelBackend
+    UNAUTHENTICATED      NO_TOKEN             the server asks for a bearer token and the call has none
+    PERMISSION_DENIED    WRONG_TOKEN          the call has another bearer token than the server's
     INTERNAL             DECODE_FAILED        llama.cpp could not evaluate a batch
     """
 
@@ -67,10 +75,40 @@ class InferenceStub:
                 request_serializer=modelbackend_dot_v1_dot_inference__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=modelbackend_dot_v1_dot_inference__pb2.GenerateStreamResponse.FromString,
                 _registered_method=True)
+        self.Embed = channel.unary_unary(
+                '/modelbackend.v1.Inference/Embed',
+                request_serializer=modelbackend_dot_v1_dot_inference__pb2.EmbedRequest.SerializeToString,
+                response_deserializer=modelbackend_dot_v1_dot_inference__pb2.EmbedResponse.FromString,
+                _registered_method=True)
+        self.Rerank = channel.unary_unary(
+                '/modelbackend.v1.Inference/Rerank',
+                request_serializer=modelbackend_dot_v1_dot_inference__pb2.RerankRequest.SerializeToString,
+                response_deserializer=modelbackend_dot_v1_dot_inference__pb2.RerankResponse.FromString,
+                _registered_method=True)
+        self.ScoreChoices = channel.unary_unary(
+                '/modelbackend.v1.Inference/ScoreChoices',
+                request_serializer=modelbackend_dot_v1_dot_inference__pb2.ScoreChoicesRequest.SerializeToString,
+                response_deserializer=modelbackend_dot_v1_dot_inference__pb2.ScoreChoicesResponse.FromString,
+                _registered_method=True)
+        self.Decide = channel.unary_unary(
+                '/modelbackend.v1.Inference/Decide',
+                request_serializer=modelbackend_dot_v1_dot_inference__pb2.DecideRequest.SerializeToString,
+                response_deserializer=modelbackend_dot_v1_dot_inference__pb2.DecideResponse.FromString,
+                _registered_method=True)
         self.Tokenize = channel.unary_unary(
                 '/modelbackend.v1.Inference/Tokenize',
                 request_serializer=modelbackend_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
                 response_deserializer=modelbackend_dot_v1_dot_inference__pb2.TokenizeResponse.FromString,
+                _registered_method=True)
+        self.Detokenize = channel.unary_unary(
+                '/modelbackend.v1.Inference/Detokenize',
+                request_serializer=modelbackend_dot_v1_dot_inference__pb2.DetokenizeRequest.SerializeToString,
+                response_deserializer=modelbackend_dot_v1_dot_inference__pb2.DetokenizeResponse.FromString,
+                _registered_method=True)
+        self.ApplyTemplate = channel.unary_unary(
+                '/modelbackend.v1.Inference/ApplyTemplate',
+                request_serializer=modelbackend_dot_v1_dot_inference__pb2.ApplyTemplateRequest.SerializeToString,
+                response_deserializer=modelbackend_dot_v1_dot_inference__pb2.ApplyTemplateResponse.FromString,
                 _registered_method=True)
         self.GetModelInfo = channel.unary_unary(
                 '/modelbackend.v1.Inference/GetModelInfo',
@@ -80,10 +118,13 @@ class InferenceStub:
 
 
 class InferenceServicer:
-    """Text from one llama.cpp model, on the exposed port.
+    """Text, vectors and judgements from one llama.cpp model, on the exposed port.
 
     Deadlines. Every request has one: the caller's gRPC deadline or the server's request time-out, whichever
-    is nearer. It covers waiting, generating and delivering.
+    is nearer. It covers waiting, working and delivering.
+
+    Names. The metadata `x-request-id` (1 to 128 visible ASCII characters) names a request in the server's log and for
+    Control.CancelRequest; without it the server draws one. Either way the answer's initial metadata tells it.
 
     Refusals carry a serialised google.rpc.Status in the trailing metadata `grpc-status-details-bin` with
     google.rpc.ErrorInfo  domain "modelbackend.dev", a `reason` (below), and metadata not_started="true" where
@@ -92,16 +133,21 @@ class InferenceServicer:
     google.rpc.BadRequest where a field is at fault.
 
     code                 reason               when
-    RESOURCE_EXHAUSTED   QUEUE_FULL           as many requests wait as the server lets wait
+    RESOURCE_EXHAUSTED   QUEUE_FULL           as many requests, or tokens of prompts, wait as the server lets wait
     UNAVAILABLE          LOADING              the model is not loaded yet
     UNAVAILABLE          DRAINING             the server is about to stop and takes nothing new
     UNAVAILABLE          STOPPED              the server stopped before the request could start
     INVALID_ARGUMENT     BAD_REQUEST          a field is missing, or outside its range
     INVALID_ARGUMENT     PROMPT_TOO_LONG      the prompt leaves no room in the context; both numbers are named
+    UNIMPLEMENTED        UNSUPPORTED          this version of the server cannot do what the field or call asks for
+    FAILED_PRECONDITION  MODEL_CANNOT         the model cannot do it: an embedding asked of a generative one, say
     DEADLINE_EXCEEDED    DEADLINE_IN_QUEUE    the deadline passed while the request waited; it never started
     DEADLINE_EXCEEDED    DEADLINE_RUNNING     the deadline passed after the request had started
+    CANCELLED            CANCELLED            Control.CancelRequest named this request
     NOT_FOUND            MODEL_MISMATCH       `x-modelbackend-model` names another model
     FAILED_PRECONDITION  BACKEND_MISMATCH     `x-modelbackend-uid` names another ModelBackend
+    UNAUTHENTICATED      NO_TOKEN             the server asks for a bearer token and the call has none
+    PERMISSION_DENIED    WRONG_TOKEN          the call has another bearer token than the server's
     INTERNAL             DECODE_FAILED        llama.cpp could not evaluate a batch
     """
 
@@ -114,7 +160,35 @@ class InferenceServicer:
 
     def GenerateStream(self, request, context):
         """The same work as Generate, delivered as it is made: any number of `delta`, then exactly one `finished`.
-        A reader that is slow holds back its own stream only.
+        A reader that is slow holds back its own stream only; one that takes nothing for long is cut off.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Embed(self, request, context):
+        """One vector for each input, in the order of the inputs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Rerank(self, request, context):
+        """How well each document answers a query. MODEL_CANNOT unless the model was made for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ScoreChoices(self, request, context):
+        """How likely the model finds each of several continuations of one input.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Decide(self, request, context):
+        """A typed answer to a question, with its probability, from one evaluation of the prompt: no text is generated.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -122,6 +196,20 @@ class InferenceServicer:
 
     def Tokenize(self, request, context):
         """The very tokens that Generate would evaluate for this input. Does not use the queue.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Detokenize(self, request, context):
+        """The text of tokens. Does not use the queue.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ApplyTemplate(self, request, context):
+        """The text that the model's chat template makes of messages. Does not use the queue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -147,10 +235,40 @@ def add_InferenceServicer_to_server(servicer, server):
                     request_deserializer=modelbackend_dot_v1_dot_inference__pb2.GenerateRequest.FromString,
                     response_serializer=modelbackend_dot_v1_dot_inference__pb2.GenerateStreamResponse.SerializeToString,
             ),
+            'Embed': grpc.unary_unary_rpc_method_handler(
+                    servicer.Embed,
+                    request_deserializer=modelbackend_dot_v1_dot_inference__pb2.EmbedRequest.FromString,
+                    response_serializer=modelbackend_dot_v1_dot_inference__pb2.EmbedResponse.SerializeToString,
+            ),
+            'Rerank': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rerank,
+                    request_deserializer=modelbackend_dot_v1_dot_inference__pb2.RerankRequest.FromString,
+                    response_serializer=modelbackend_dot_v1_dot_inference__pb2.RerankResponse.SerializeToString,
+            ),
+            'ScoreChoices': grpc.unary_unary_rpc_method_handler(
+                    servicer.ScoreChoices,
+                    request_deserializer=modelbackend_dot_v1_dot_inference__pb2.ScoreChoicesRequest.FromString,
+                    response_serializer=modelbackend_dot_v1_dot_inference__pb2.ScoreChoicesResponse.SerializeToString,
+            ),
+            'Decide': grpc.unary_unary_rpc_method_handler(
+                    servicer.Decide,
+                    request_deserializer=modelbackend_dot_v1_dot_inference__pb2.DecideRequest.FromString,
+                    response_serializer=modelbackend_dot_v1_dot_inference__pb2.DecideResponse.SerializeToString,
+            ),
             'Tokenize': grpc.unary_unary_rpc_method_handler(
                     servicer.Tokenize,
                     request_deserializer=modelbackend_dot_v1_dot_inference__pb2.TokenizeRequest.FromString,
                     response_serializer=modelbackend_dot_v1_dot_inference__pb2.TokenizeResponse.SerializeToString,
+            ),
+            'Detokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Detokenize,
+                    request_deserializer=modelbackend_dot_v1_dot_inference__pb2.DetokenizeRequest.FromString,
+                    response_serializer=modelbackend_dot_v1_dot_inference__pb2.DetokenizeResponse.SerializeToString,
+            ),
+            'ApplyTemplate': grpc.unary_unary_rpc_method_handler(
+                    servicer.ApplyTemplate,
+                    request_deserializer=modelbackend_dot_v1_dot_inference__pb2.ApplyTemplateRequest.FromString,
+                    response_serializer=modelbackend_dot_v1_dot_inference__pb2.ApplyTemplateResponse.SerializeToString,
             ),
             'GetModelInfo': grpc.unary_unary_rpc_method_handler(
                     servicer.GetModelInfo,
@@ -166,10 +284,13 @@ def add_InferenceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Inference:
-    """Text from one llama.cpp model, on the exposed port.
+    """Text, vectors and judgements from one llama.cpp model, on the exposed port.
 
     Deadlines. Every request has one: the caller's gRPC deadline or the server's request time-out, whichever
-    is nearer. It covers waiting, generating and delivering.
+    is nearer. It covers waiting, working and delivering.
+
+    Names. The metadata `x-request-id` (1 to 128 visible ASCII characters) names a request in the server's log and for
+    Control.CancelRequest; without it the server draws one. Either way the answer's initial metadata tells it.
 
     Refusals carry a serialised google.rpc.Status in the trailing metadata `grpc-status-details-bin` with
     google.rpc.ErrorInfo  domain "modelbackend.dev", a `reason` (below), and metadata not_started="true" where
@@ -178,16 +299,21 @@ class Inference:
     google.rpc.BadRequest where a field is at fault.
 
     code                 reason               when
-    RESOURCE_EXHAUSTED   QUEUE_FULL           as many requests wait as the server lets wait
+    RESOURCE_EXHAUSTED   QUEUE_FULL           as many requests, or tokens of prompts, wait as the server lets wait
     UNAVAILABLE          LOADING              the model is not loaded yet
     UNAVAILABLE          DRAINING             the server is about to stop and takes nothing new
     UNAVAILABLE          STOPPED              the server stopped before the request could start
     INVALID_ARGUMENT     BAD_REQUEST          a field is missing, or outside its range
     INVALID_ARGUMENT     PROMPT_TOO_LONG      the prompt leaves no room in the context; both numbers are named
+    UNIMPLEMENTED        UNSUPPORTED          this version of the server cannot do what the field or call asks for
+    FAILED_PRECONDITION  MODEL_CANNOT         the model cannot do it: an embedding asked of a generative one, say
     DEADLINE_EXCEEDED    DEADLINE_IN_QUEUE    the deadline passed while the request waited; it never started
     DEADLINE_EXCEEDED    DEADLINE_RUNNING     the deadline passed after the request had started
+    CANCELLED            CANCELLED            Control.CancelRequest named this request
     NOT_FOUND            MODEL_MISMATCH       `x-modelbackend-model` names another model
     FAILED_PRECONDITION  BACKEND_MISMATCH     `x-modelbackend-uid` names another ModelBackend
+    UNAUTHENTICATED      NO_TOKEN             the server asks for a bearer token and the call has none
+    PERMISSION_DENIED    WRONG_TOKEN          the call has another bearer token than the server's
     INTERNAL             DECODE_FAILED        llama.cpp could not evaluate a batch
     """
 
@@ -246,6 +372,114 @@ class Inference:
             _registered_method=True)
 
     @staticmethod
+    def Embed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/modelbackend.v1.Inference/Embed',
+            modelbackend_dot_v1_dot_inference__pb2.EmbedRequest.SerializeToString,
+            modelbackend_dot_v1_dot_inference__pb2.EmbedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rerank(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/modelbackend.v1.Inference/Rerank',
+            modelbackend_dot_v1_dot_inference__pb2.RerankRequest.SerializeToString,
+            modelbackend_dot_v1_dot_inference__pb2.RerankResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ScoreChoices(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/modelbackend.v1.Inference/ScoreChoices',
+            modelbackend_dot_v1_dot_inference__pb2.ScoreChoicesRequest.SerializeToString,
+            modelbackend_dot_v1_dot_inference__pb2.ScoreChoicesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Decide(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/modelbackend.v1.Inference/Decide',
+            modelbackend_dot_v1_dot_inference__pb2.DecideRequest.SerializeToString,
+            modelbackend_dot_v1_dot_inference__pb2.DecideResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Tokenize(request,
             target,
             options=(),
@@ -262,6 +496,60 @@ class Inference:
             '/modelbackend.v1.Inference/Tokenize',
             modelbackend_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
             modelbackend_dot_v1_dot_inference__pb2.TokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Detokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/modelbackend.v1.Inference/Detokenize',
+            modelbackend_dot_v1_dot_inference__pb2.DetokenizeRequest.SerializeToString,
+            modelbackend_dot_v1_dot_inference__pb2.DetokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ApplyTemplate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/modelbackend.v1.Inference/ApplyTemplate',
+            modelbackend_dot_v1_dot_inference__pb2.ApplyTemplateRequest.SerializeToString,
+            modelbackend_dot_v1_dot_inference__pb2.ApplyTemplateResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,10 +27,13 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class InferenceStub:
-    """Text from one llama.cpp model, on the exposed port.
+    """Text, vectors and judgements from one llama.cpp model, on the exposed port.
 
     Deadlines. Every request has one: the caller's gRPC deadline or the server's request time-out, whichever
-    is nearer. It covers waiting, generating and delivering.
+    is nearer. It covers waiting, working and delivering.
+
+    Names. The metadata `x-request-id` (1 to 128 visible ASCII characters) names a request in the server's log and for
+    Control.CancelRequest; without it the server draws one. Either way the answer's initial metadata tells it.
 
     Refusals carry a serialised google.rpc.Status in the trailing metadata `grpc-status-details-bin` with
       google.rpc.ErrorInfo  domain "modelbackend.dev", a `reason` (below), and metadata not_started="true" where
@@ -39,16 +42,21 @@ class InferenceStub:
       google.rpc.BadRequest where a field is at fault.
 
       code                 reason               when
-      RESOURCE_EXHAUSTED   QUEUE_FULL           as many requests wait as the server lets wait
+      RESOURCE_EXHAUSTED   QUEUE_FULL           as many requests, or tokens of prompts, wait as the server lets wait
       UNAVAILABLE          LOADING              the model is not loaded yet
       UNAVAILABLE          DRAINING             the server is about to stop and takes nothing new
       UNAVAILABLE          STOPPED              the server stopped before the request could start
       INVALID_ARGUMENT     BAD_REQUEST          a field is missing, or outside its range
       INVALID_ARGUMENT     PROMPT_TOO_LONG      the prompt leaves no room in the context; both numbers are named
+      UNIMPLEMENTED        UNSUPPORTED          this version of the server cannot do what the field or call asks for
+      FAILED_PRECONDITION  MODEL_CANNOT         the model cannot do it: an embedding asked of a generative one, say
       DEADLINE_EXCEEDED    DEADLINE_IN_QUEUE    the deadline passed while the request waited; it never started
       DEADLINE_EXCEEDED    DEADLINE_RUNNING     the deadline passed after the request had started
+      CANCELLED            CANCELLED            Control.CancelRequest named this request
       NOT_FOUND            MODEL_MISMATCH       `x-modelbackend-model` names another model
       FAILED_PRECONDITION  BACKEND_MISMATCH     `x-modelbackend-uid` names another ModelBackend
+      UNAUTHENTICATED      NO_TOKEN             the server asks for a bearer token and the call has none
+      PERMISSION_DENIED    WRONG_TOKEN          the call has another bearer token than the server's
       INTERNAL             DECODE_FAILED        llama.cpp could not evaluate a batch
     """
 
@@ -60,19 +68,34 @@ class InferenceStub:
     """Generates and answers once, with the whole text. Cancelling the call frees its place within one step."""
     GenerateStream: _grpc.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _inference_pb2.GenerateStreamResponse]
     """The same work as Generate, delivered as it is made: any number of `delta`, then exactly one `finished`.
-    A reader that is slow holds back its own stream only.
+    A reader that is slow holds back its own stream only; one that takes nothing for long is cut off.
     """
+    Embed: _grpc.UnaryUnaryMultiCallable[_inference_pb2.EmbedRequest, _inference_pb2.EmbedResponse]
+    """One vector for each input, in the order of the inputs."""
+    Rerank: _grpc.UnaryUnaryMultiCallable[_inference_pb2.RerankRequest, _inference_pb2.RerankResponse]
+    """How well each document answers a query. MODEL_CANNOT unless the model was made for it."""
+    ScoreChoices: _grpc.UnaryUnaryMultiCallable[_inference_pb2.ScoreChoicesRequest, _inference_pb2.ScoreChoicesResponse]
+    """How likely the model finds each of several continuations of one input."""
+    Decide: _grpc.UnaryUnaryMultiCallable[_inference_pb2.DecideRequest, _inference_pb2.DecideResponse]
+    """A typed answer to a question, with its probability, from one evaluation of the prompt: no text is generated."""
     Tokenize: _grpc.UnaryUnaryMultiCallable[_inference_pb2.TokenizeRequest, _inference_pb2.TokenizeResponse]
     """The very tokens that Generate would evaluate for this input. Does not use the queue."""
+    Detokenize: _grpc.UnaryUnaryMultiCallable[_inference_pb2.DetokenizeRequest, _inference_pb2.DetokenizeResponse]
+    """The text of tokens. Does not use the queue."""
+    ApplyTemplate: _grpc.UnaryUnaryMultiCallable[_inference_pb2.ApplyTemplateRequest, _inference_pb2.ApplyTemplateResponse]
+    """The text that the model's chat template makes of messages. Does not use the queue."""
     GetModelInfo: _grpc.UnaryUnaryMultiCallable[_inference_pb2.GetModelInfoRequest, _inference_pb2.GetModelInfoResponse]
     """Facts of the loaded model. UNAVAILABLE / LOADING until there is one."""
 
 @_typing.type_check_only
 class InferenceAsyncStub(InferenceStub):
-    """Text from one llama.cpp model, on the exposed port.
+    """Text, vectors and judgements from one llama.cpp model, on the exposed port.
 
     Deadlines. Every request has one: the caller's gRPC deadline or the server's request time-out, whichever
-    is nearer. It covers waiting, generating and delivering.
+    is nearer. It covers waiting, working and delivering.
+
+    Names. The metadata `x-request-id` (1 to 128 visible ASCII characters) names a request in the server's log and for
+    Control.CancelRequest; without it the server draws one. Either way the answer's initial metadata tells it.
 
     Refusals carry a serialised google.rpc.Status in the trailing metadata `grpc-status-details-bin` with
       google.rpc.ErrorInfo  domain "modelbackend.dev", a `reason` (below), and metadata not_started="true" where
@@ -81,16 +104,21 @@ class InferenceAsyncStub(InferenceStub):
       google.rpc.BadRequest where a field is at fault.
 
       code                 reason               when
-      RESOURCE_EXHAUSTED   QUEUE_FULL           as many requests wait as the server lets wait
+      RESOURCE_EXHAUSTED   QUEUE_FULL           as many requests, or tokens of prompts, wait as the server lets wait
       UNAVAILABLE          LOADING              the model is not loaded yet
       UNAVAILABLE          DRAINING             the server is about to stop and takes nothing new
       UNAVAILABLE          STOPPED              the server stopped before the request could start
       INVALID_ARGUMENT     BAD_REQUEST          a field is missing, or outside its range
       INVALID_ARGUMENT     PROMPT_TOO_LONG      the prompt leaves no room in the context; both numbers are named
+      UNIMPLEMENTED        UNSUPPORTED          this version of the server cannot do what the field or call asks for
+      FAILED_PRECONDITION  MODEL_CANNOT         the model cannot do it: an embedding asked of a generative one, say
       DEADLINE_EXCEEDED    DEADLINE_IN_QUEUE    the deadline passed while the request waited; it never started
       DEADLINE_EXCEEDED    DEADLINE_RUNNING     the deadline passed after the request had started
+      CANCELLED            CANCELLED            Control.CancelRequest named this request
       NOT_FOUND            MODEL_MISMATCH       `x-modelbackend-model` names another model
       FAILED_PRECONDITION  BACKEND_MISMATCH     `x-modelbackend-uid` names another ModelBackend
+      UNAUTHENTICATED      NO_TOKEN             the server asks for a bearer token and the call has none
+      PERMISSION_DENIED    WRONG_TOKEN          the call has another bearer token than the server's
       INTERNAL             DECODE_FAILED        llama.cpp could not evaluate a batch
     """
 
@@ -99,18 +127,33 @@ class InferenceAsyncStub(InferenceStub):
     """Generates and answers once, with the whole text. Cancelling the call frees its place within one step."""
     GenerateStream: _aio.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _inference_pb2.GenerateStreamResponse]  # type: ignore[assignment]
     """The same work as Generate, delivered as it is made: any number of `delta`, then exactly one `finished`.
-    A reader that is slow holds back its own stream only.
+    A reader that is slow holds back its own stream only; one that takes nothing for long is cut off.
     """
+    Embed: _aio.UnaryUnaryMultiCallable[_inference_pb2.EmbedRequest, _inference_pb2.EmbedResponse]  # type: ignore[assignment]
+    """One vector for each input, in the order of the inputs."""
+    Rerank: _aio.UnaryUnaryMultiCallable[_inference_pb2.RerankRequest, _inference_pb2.RerankResponse]  # type: ignore[assignment]
+    """How well each document answers a query. MODEL_CANNOT unless the model was made for it."""
+    ScoreChoices: _aio.UnaryUnaryMultiCallable[_inference_pb2.ScoreChoicesRequest, _inference_pb2.ScoreChoicesResponse]  # type: ignore[assignment]
+    """How likely the model finds each of several continuations of one input."""
+    Decide: _aio.UnaryUnaryMultiCallable[_inference_pb2.DecideRequest, _inference_pb2.DecideResponse]  # type: ignore[assignment]
+    """A typed answer to a question, with its probability, from one evaluation of the prompt: no text is generated."""
     Tokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.TokenizeRequest, _inference_pb2.TokenizeResponse]  # type: ignore[assignment]
     """The very tokens that Generate would evaluate for this input. Does not use the queue."""
+    Detokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.DetokenizeRequest, _inference_pb2.DetokenizeResponse]  # type: ignore[assignment]
+    """The text of tokens. Does not use the queue."""
+    ApplyTemplate: _aio.UnaryUnaryMultiCallable[_inference_pb2.ApplyTemplateRequest, _inference_pb2.ApplyTemplateResponse]  # type: ignore[assignment]
+    """The text that the model's chat template makes of messages. Does not use the queue."""
     GetModelInfo: _aio.UnaryUnaryMultiCallable[_inference_pb2.GetModelInfoRequest, _inference_pb2.GetModelInfoResponse]  # type: ignore[assignment]
     """Facts of the loaded model. UNAVAILABLE / LOADING until there is one."""
 
 class InferenceServicer(metaclass=_abc_1.ABCMeta):
-    """Text from one llama.cpp model, on the exposed port.
+    """Text, vectors and judgements from one llama.cpp model, on the exposed port.
 
     Deadlines. Every request has one: the caller's gRPC deadline or the server's request time-out, whichever
-    is nearer. It covers waiting, generating and delivering.
+    is nearer. It covers waiting, working and delivering.
+
+    Names. The metadata `x-request-id` (1 to 128 visible ASCII characters) names a request in the server's log and for
+    Control.CancelRequest; without it the server draws one. Either way the answer's initial metadata tells it.
 
     Refusals carry a serialised google.rpc.Status in the trailing metadata `grpc-status-details-bin` with
       google.rpc.ErrorInfo  domain "modelbackend.dev", a `reason` (below), and metadata not_started="true" where
@@ -119,16 +162,21 @@ class InferenceServicer(metaclass=_abc_1.ABCMeta):
       google.rpc.BadRequest where a field is at fault.
 
       code                 reason               when
-      RESOURCE_EXHAUSTED   QUEUE_FULL           as many requests wait as the server lets wait
+      RESOURCE_EXHAUSTED   QUEUE_FULL           as many requests, or tokens of prompts, wait as the server lets wait
       UNAVAILABLE          LOADING              the model is not loaded yet
       UNAVAILABLE          DRAINING             the server is about to stop and takes nothing new
       UNAVAILABLE          STOPPED              the server stopped before the request could start
       INVALID_ARGUMENT     BAD_REQUEST          a field is missing, or outside its range
       INVALID_ARGUMENT     PROMPT_TOO_LONG      the prompt leaves no room in the context; both numbers are named
+      UNIMPLEMENTED        UNSUPPORTED          this version of the server cannot do what the field or call asks for
+      FAILED_PRECONDITION  MODEL_CANNOT         the model cannot do it: an embedding asked of a generative one, say
       DEADLINE_EXCEEDED    DEADLINE_IN_QUEUE    the deadline passed while the request waited; it never started
       DEADLINE_EXCEEDED    DEADLINE_RUNNING     the deadline passed after the request had started
+      CANCELLED            CANCELLED            Control.CancelRequest named this request
       NOT_FOUND            MODEL_MISMATCH       `x-modelbackend-model` names another model
       FAILED_PRECONDITION  BACKEND_MISMATCH     `x-modelbackend-uid` names another ModelBackend
+      UNAUTHENTICATED      NO_TOKEN             the server asks for a bearer token and the call has none
+      PERMISSION_DENIED    WRONG_TOKEN          the call has another bearer token than the server's
       INTERNAL             DECODE_FAILED        llama.cpp could not evaluate a batch
     """
 
@@ -147,8 +195,40 @@ class InferenceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_inference_pb2.GenerateStreamResponse], _abc.AsyncIterator[_inference_pb2.GenerateStreamResponse]]:
         """The same work as Generate, delivered as it is made: any number of `delta`, then exactly one `finished`.
-        A reader that is slow holds back its own stream only.
+        A reader that is slow holds back its own stream only; one that takes nothing for long is cut off.
         """
+
+    @_abc_1.abstractmethod
+    def Embed(
+        self,
+        request: _inference_pb2.EmbedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.EmbedResponse, _abc.Awaitable[_inference_pb2.EmbedResponse]]:
+        """One vector for each input, in the order of the inputs."""
+
+    @_abc_1.abstractmethod
+    def Rerank(
+        self,
+        request: _inference_pb2.RerankRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.RerankResponse, _abc.Awaitable[_inference_pb2.RerankResponse]]:
+        """How well each document answers a query. MODEL_CANNOT unless the model was made for it."""
+
+    @_abc_1.abstractmethod
+    def ScoreChoices(
+        self,
+        request: _inference_pb2.ScoreChoicesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.ScoreChoicesResponse, _abc.Awaitable[_inference_pb2.ScoreChoicesResponse]]:
+        """How likely the model finds each of several continuations of one input."""
+
+    @_abc_1.abstractmethod
+    def Decide(
+        self,
+        request: _inference_pb2.DecideRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.DecideResponse, _abc.Awaitable[_inference_pb2.DecideResponse]]:
+        """A typed answer to a question, with its probability, from one evaluation of the prompt: no text is generated."""
 
     @_abc_1.abstractmethod
     def Tokenize(
@@ -157,6 +237,22 @@ class InferenceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_inference_pb2.TokenizeResponse, _abc.Awaitable[_inference_pb2.TokenizeResponse]]:
         """The very tokens that Generate would evaluate for this input. Does not use the queue."""
+
+    @_abc_1.abstractmethod
+    def Detokenize(
+        self,
+        request: _inference_pb2.DetokenizeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.DetokenizeResponse, _abc.Awaitable[_inference_pb2.DetokenizeResponse]]:
+        """The text of tokens. Does not use the queue."""
+
+    @_abc_1.abstractmethod
+    def ApplyTemplate(
+        self,
+        request: _inference_pb2.ApplyTemplateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.ApplyTemplateResponse, _abc.Awaitable[_inference_pb2.ApplyTemplateResponse]]:
+        """The text that the model's chat template makes of messages. Does not use the queue."""
 
     @_abc_1.abstractmethod
     def GetModelInfo(

@@ -1,0 +1,171 @@
+"""How an answer is written over HTTP: as one JSON object, or as server-sent events."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Protocol
+
+from aiohttp import hdrs, web
+
+from modelbackend.v1 import inference_pb2
+
+from . import openai_wire
+from .answering import CallerGoneError, Delivery, Whole
+from .checks import REQUEST_ID_KEY
+from .openai_errors import error_body, error_response
+from .openai_wire import Json
+from .refusals import Reason, Refusal
+
+CUT = Refusal(Reason.CUT, "the server had to stop while this request was running")
+
+
+class Shape(Protocol):
+    """How one kind of completion looks in JSON."""
+
+    def whole(self, response: inference_pb2.GenerateResponse) -> Json: ...
+    def beginning(self) -> list[Json]: ...
+    def delta(self, delta: inference_pb2.TextDelta) -> Json: ...
+    def ending(self, finish_reason: str) -> Json: ...
+
+
+class ChatShape:
+    def whole(self, response: inference_pb2.GenerateResponse) -> Json:
+        return {
+            "index": 0,
+            "message": {"role": "assistant", "content": response.text, "refusal": None},
+            "logprobs": openai_wire.chat_logprobs(response.logprobs),
+        }
+
+    def beginning(self) -> list[Json]:
+        return [self._choice({"role": "assistant", "content": ""})]
+
+    def delta(self, delta: inference_pb2.TextDelta) -> Json:
+        return self._choice({"content": delta.text}, openai_wire.chat_logprobs(delta.logprobs))
+
+    def ending(self, finish_reason: str) -> Json:
+        return self._choice({}) | {"finish_reason": finish_reason}
+
+    @staticmethod
+    def _choice(delta: Json, logprobs: Json | None = None) -> Json:
+        return {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": None}
+
+
+class CompletionShape:
+    def __init__(self) -> None:
+        self._offset = 0
+
+    def whole(self, response: inference_pb2.GenerateResponse) -> Json:
+        return {"index": 0, "text": response.text, "logprobs": openai_wire.completion_logprobs(response.logprobs, 0)}
+
+    def beginning(self) -> list[Json]:
+        return []
+
+    def delta(self, delta: inference_pb2.TextDelta) -> Json:
+        logprobs = openai_wire.completion_logprobs(delta.logprobs, self._offset)
+        self._offset += len(delta.text)
+        return {"index": 0, "text": delta.text, "logprobs": logprobs, "finish_reason": None}
+
+    def ending(self, finish_reason: str) -> Json:
+        return {"index": 0, "text": "", "logprobs": None, "finish_reason": finish_reason}
+
+
+class Envelope:
+    """What surrounds every choice of one answer."""
+
+    def __init__(self, object_name: str, identifier: str, model: str) -> None:
+        self._fields: Json = {"id": identifier, "object": object_name, "created": int(time.time()), "model": model}
+
+    def around(self, *choices: Json, **more: object) -> Json:
+        return self._fields | {"choices": list(choices)} | more
+
+
+class Answer(Delivery, Protocol):
+    async def respond(self, refusal: Refusal | None) -> web.StreamResponse:
+        """The response, once the request has ended."""
+        ...
+
+
+class WholeAnswer(Whole):
+    def __init__(self, envelope: Envelope, shape: Shape, name: str) -> None:
+        super().__init__()
+        self._envelope = envelope
+        self._shape = shape
+        self._name = name
+
+    async def respond(self, refusal: Refusal | None) -> web.StreamResponse:
+        finished = self.response.finished
+        if refusal is None and finished.finish_reason == inference_pb2.FINISH_REASON_CANCELLED:
+            refusal = CUT
+        if refusal is not None:
+            return error_response(refusal, self._name)
+        choice = self._shape.whole(self.response)
+        choice["finish_reason"] = openai_wire.FINISH_REASONS[finished.finish_reason]
+        answer = self._envelope.around(choice, usage=openai_wire.usage(finished))
+        return web.json_response(answer, headers={REQUEST_ID_KEY: self._name})
+
+
+class EventStream:
+    """The response begins with the first event: until then an error has a status of its own."""
+
+    def __init__(
+        self, request: web.Request, envelope: Envelope, shape: Shape, name: str, *, usage_at_the_end: bool
+    ) -> None:
+        self._request = request
+        self._envelope = envelope
+        self._shape = shape
+        self._name = name
+        self._usage_at_the_end = usage_at_the_end
+        self._cut = False
+        self._response = web.StreamResponse(
+            headers={
+                hdrs.CONTENT_TYPE: "text/event-stream; charset=utf-8",
+                hdrs.CACHE_CONTROL: "no-cache",
+                # A proxy (nginx) that collects the events would make a stream of it no more.
+                "x-accel-buffering": "no",
+                REQUEST_ID_KEY: name,
+            }
+        )
+
+    async def delta(self, delta: inference_pb2.TextDelta) -> None:
+        await self._choices([*self._first(), self._shape.delta(delta)])
+
+    async def finished(self, finished: inference_pb2.Finished) -> None:
+        finish_reason = openai_wire.FINISH_REASONS.get(finished.finish_reason)
+        if finish_reason is None:
+            self._cut = True
+            return
+        await self._choices([*self._first(), self._shape.ending(finish_reason)])
+        usage = self._envelope.around(usage=openai_wire.usage(finished))
+        await self._write((_event(usage) if self._usage_at_the_end else "") + "data: [DONE]\n\n")
+
+    async def respond(self, refusal: Refusal | None) -> web.StreamResponse:
+        if refusal is None and self._cut:
+            refusal = CUT
+        if refusal is not None:
+            if not self._response.prepared:
+                return error_response(refusal, self._name)
+            # The official clients raise an event that holds an error. The stream then ends without [DONE].
+            await self._write(_event(error_body(refusal)))
+        await self._response.write_eof()
+        return self._response
+
+    def _first(self) -> list[Json]:
+        return [] if self._response.prepared else self._shape.beginning()
+
+    async def _choices(self, choices: list[Json]) -> None:
+        # With usage asked for, every chunk but the last says that it has none.
+        more = {"usage": None} if self._usage_at_the_end else {}
+        await self._write("".join(_event(self._envelope.around(choice, **more)) for choice in choices))
+
+    async def _write(self, text: str) -> None:
+        try:
+            if not self._response.prepared:
+                await self._response.prepare(self._request)
+            await self._response.write(text.encode())
+        except ConnectionError as error:
+            raise CallerGoneError from error
+
+
+def _event(data: Json) -> str:
+    return f"data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n"

@@ -1,0 +1,222 @@
+"""From the JSON of OpenAI's API to the messages of our own protocol, and back.
+
+Of a request, what changes the answer is either honoured or refused by name; what cannot change it (who asks, where the
+provider keeps it) is taken and left alone. A field that is null is a field that is not given.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from modelbackend.v1 import inference_pb2
+
+from .refusals import Reason, Refusal
+
+UINT32_MAX, UINT64_MAX = 2**32 - 1, 2**64 - 1
+COMPLETION_TOKENS = 16
+"""OpenAI's own default of /v1/completions; /v1/chat/completions has none."""
+ROLES = {
+    "system": inference_pb2.ROLE_SYSTEM,
+    "developer": inference_pb2.ROLE_SYSTEM,
+    "user": inference_pb2.ROLE_USER,
+    "assistant": inference_pb2.ROLE_ASSISTANT,
+}
+FINISH_REASONS = {inference_pb2.FINISH_REASON_STOP: "stop", inference_pb2.FINISH_REASON_LENGTH: "length"}
+# Names of our fields that OpenAI's API gives another name to.
+PARAMETERS = {"chat": "messages", "json_schema": "response_format", "top_logprobs": "logprobs"}
+
+Json = dict[str, Any]
+Count = Annotated[int, Field(ge=1, le=UINT32_MAX)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_not_given(cls, data: Any) -> Any:
+        return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
+class TextPart(_Part):
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(_Part):
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+
+    @property
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
+class StreamOptions(_Part):
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class JsonSchema(_Part):
+    name: str
+    description: str | None = None
+    schema_: Json = Field(alias="schema", default_factory=dict)
+    strict: bool | None = None
+
+
+class ResponseFormat(_Part):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
+class Body(_Part):
+    """What chat and plain completions have in common."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Count | None = None
+    n: Literal[1] | None = None
+    stop: str | list[str] | None = None
+    seed: Annotated[int, Field(ge=0, le=UINT64_MAX)] | None = None
+    logit_bias: dict[Annotated[int, Field(ge=0, le=UINT32_MAX)], float] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    # Ours, for `extra_body` of the official clients; named as llama-server names them.
+    top_k: Annotated[int, Field(ge=0, le=UINT32_MAX)] | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repeat_penalty: float | None = None
+    grammar: str | None = None
+
+    # They change nothing here.
+    user: str | None = None
+    metadata: dict[str, str] | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+
+    def _request(self, max_tokens: int | None) -> inference_pb2.GenerateRequest:
+        sampling = inference_pb2.Sampling(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            typical_p=self.typical_p,
+            repeat_penalty=self.repeat_penalty,
+            # Some clients send the 0 that changes nothing.
+            frequency_penalty=self.frequency_penalty or None,
+            presence_penalty=self.presence_penalty or None,
+            seed=self.seed,
+            logit_bias=self.logit_bias or {},
+        )
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop
+        request = inference_pb2.GenerateRequest(max_tokens=max_tokens, sampling=sampling, stop=stop or [])
+        if self.grammar is not None:
+            request.grammar = self.grammar
+        return request
+
+
+class ChatCompletion(Body):
+    messages: list[ChatMessage]
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    response_format: ResponseFormat | None = None
+    tools: list[Json] | None = None
+    tool_choice: Literal["none", "auto"] | None = None
+    parallel_tool_calls: bool | None = None
+
+    @field_validator("tools")
+    @classmethod
+    def _no_tools(cls, tools: list[Json] | None) -> list[Json] | None:
+        if tools:
+            raise ValueError("this version of the server does not call tools; leave them out")
+        return tools
+
+    def request(self) -> inference_pb2.GenerateRequest:
+        request = self._request(self.max_completion_tokens or self.max_tokens)
+        messages = [
+            inference_pb2.ChatMessage(role=ROLES[message.role], content=message.text) for message in self.messages
+        ]
+        request.chat.CopyFrom(inference_pb2.Chat(messages=messages))
+        if self.logprobs:
+            request.top_logprobs = self.top_logprobs or 0
+        if self.response_format is not None and self.response_format.type != "text":
+            wanted = self.response_format.json_schema
+            request.json_schema = json.dumps({"type": "object"} if wanted is None else wanted.schema_)
+        return request
+
+
+class Completion(Body):
+    prompt: str | Annotated[list[str], Field(min_length=1, max_length=1)]
+    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    echo: Literal[False] | None = None
+    best_of: Literal[1] | None = None
+    suffix: Literal[""] | None = None
+
+    def request(self) -> inference_pb2.GenerateRequest:
+        request = self._request(self.max_tokens or COMPLETION_TOKENS)
+        request.prompt = self.prompt if isinstance(self.prompt, str) else self.prompt[0]
+        if self.logprobs is not None:
+            request.top_logprobs = self.logprobs
+        return request
+
+
+Kind = TypeVar("Kind", ChatCompletion, Completion)
+
+
+def read(kind: type[Kind], body: bytes) -> Kind | Refusal:
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as invalid:
+        first = invalid.errors(include_url=False, include_input=False)[0]
+        path = ".".join(str(step) for step in first["loc"])
+        words = {
+            "extra_forbidden": "this server knows no such parameter; leave it out",
+            "literal_error": f"{first['msg']}; this server can do nothing else",
+        }.get(first["type"], first["msg"].removeprefix("Value error, "))
+        return Refusal(Reason.BAD_REQUEST, f"{path}: {words}" if path else words, path)
+
+
+# -- answers ---------------------------------------------------------------------------------------------------------
+
+
+def usage(finished: inference_pb2.Finished) -> Json:
+    prompt, completion = finished.usage.prompt_tokens, finished.usage.completion_tokens
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def chat_logprobs(logprobs: Any) -> Json | None:
+    if not logprobs:
+        return None
+    entries = []
+    for each in logprobs:
+        top = [_chat_token(candidate.token, candidate.logprob) for candidate in each.top]
+        entries.append({**_chat_token(each.token, each.logprob), "top_logprobs": top})
+    return {"content": entries, "refusal": None}
+
+
+def _chat_token(token: inference_pb2.Token, logprob: float) -> Json:
+    return {"token": token.piece.decode(errors="replace"), "logprob": logprob, "bytes": list(token.piece)}
+
+
+def completion_logprobs(logprobs: Any, offset: int) -> Json | None:
+    """`offset`: characters of the completion before the first of these tokens."""
+    if not logprobs:
+        return None
+    tokens = [each.token.piece.decode(errors="replace") for each in logprobs]
+    offsets = [offset + sum(len(token) for token in tokens[:index]) for index in range(len(tokens))]
+    top = [{one.token.piece.decode(errors="replace"): one.logprob for one in each.top} for each in logprobs]
+    return {
+        "tokens": tokens,
+        "token_logprobs": [each.logprob for each in logprobs],
+        "top_logprobs": top,
+        "text_offset": offsets,
+    }
