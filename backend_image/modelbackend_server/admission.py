@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 
 from .engine import Engine, Loaded
 from .exits import Exit
-from .generation import Ended, Ending, Event, Generation, Outcome, Phase, Started, TokenMade, Work
+from .generation import AnyWork, Ended, Ending, Event, Generation, Outcome, Phase, Started, TokenMade
 from .lifecycle import Lifecycle, State
 from .log import logger
 from .metrics import Metrics
@@ -70,14 +70,14 @@ class Admission:
             case _:
                 return Refusal(Reason.STOPPED, "the server has stopped")
 
-    def accept(self, work: Work, deadline: float, request_id: str) -> Generation | Refusal:
+    def accept(self, work: AnyWork, deadline: float, request_id: str) -> Generation | Refusal:
         """Takes a request in, to be held with `hosted`."""
         ready = self.ready()
         if isinstance(ready, Refusal):
             return ready
-        if self._overfull(len(work.prompt)):
+        if self._overfull(work.prompt_tokens):
             words = f"{self.queued_tokens} tokens of prompts wait, and {self.settings.max_pending_tokens} is the limit"
-            return Refusal(Reason.QUEUE_FULL, f"the queue has no room for {len(work.prompt)} more: {words}")
+            return Refusal(Reason.QUEUE_FULL, f"the queue has no room for {work.prompt_tokens} more: {words}")
         generation = Generation(work, accepted_at=time.monotonic(), deadline=deadline, request_id=request_id)
         self.inside.add(generation)
         self.accepted += 1
@@ -116,7 +116,7 @@ class Admission:
     @property
     def queued_tokens(self) -> int:
         """Tokens of the prompts that wait for a slot."""
-        return sum(len(generation.work.prompt) for generation in self.inside if generation.phase is Phase.QUEUED)
+        return sum(generation.work.prompt_tokens for generation in self.inside if generation.phase is Phase.QUEUED)
 
     @property
     def active(self) -> int:
@@ -193,7 +193,7 @@ class Admission:
             match event:
                 case Started():
                     self.started += 1
-                    self.metrics.prompt_tokens.inc(len(generation.work.prompt))
+                    self.metrics.prompt_tokens.inc(generation.work.prompt_tokens)
                     self.metrics.queue_seconds.observe(now - generation.accepted_at)
                 case TokenMade():
                     self.metrics.generated_tokens.inc()

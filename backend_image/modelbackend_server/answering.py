@@ -13,7 +13,7 @@ from typing import Protocol
 from modelbackend.v1 import inference_pb2
 
 from .admission import Admission
-from .generation import Ended, Ending, Generation, Outcome, TokenMade
+from .generation import Ended, Ending, Generation, Outcome, TokenMade, Work
 from .refusals import Reason, Refusal
 from .text import TextDecoder
 
@@ -147,6 +147,6 @@ def _finished(generation: Generation, ending: Ending, token_count: int) -> infer
     work = generation.work
     return inference_pb2.Finished(
         finish_reason=FINISH_REASONS[ending],
-        usage=inference_pb2.Usage(prompt_tokens=len(work.prompt), completion_tokens=token_count),
-        seed=None if work.sampling.greedy else work.sampling.seed,
+        usage=inference_pb2.Usage(prompt_tokens=work.prompt_tokens, completion_tokens=token_count),
+        seed=work.sampling.seed if isinstance(work, Work) and not work.sampling.greedy else None,
     )

@@ -20,6 +20,8 @@ class ExitCode(enum.IntEnum):
     PORT_TAKEN = 75
     # By the order Abort.
     ABORTED = 80
+    # A step of the model did not end, nor could it be ended.
+    STUCK = 81
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,23 +11,74 @@ import asyncio
 import enum
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from .sampling import SamplingParameters
+import numpy as np
+import numpy.typing as npt
+
+from .sampling import Logprobs, SamplingParameters
+
+if TYPE_CHECKING:
+    from .llama import Grammar
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be generated; checked: 1 <= len(prompt), and prompt and max_tokens fit the context."""
+    """What is to be generated; checked: 1 <= len(prompt), and prompt and max_tokens fit the context.
 
-    prompt: list[int]
+    `stop` are strings, none of them empty, that end the text and do not appear in it. `logprobs` asks for the
+    log-probability of each token and of so many of the most likely ones. A grammar is for this work alone.
+    """
+
+    prompt: Sequence[int]
     max_tokens: int
     sampling: SamplingParameters
+    stop: tuple[str, ...] = ()
+    logprobs: int | None = None
+    grammar: Grammar | None = None
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreWork:
+    """How likely each tail is after one prefix; checked: none is empty, and prefix and longest tail fit the context.
+
+    `scoring.split` makes it from texts.
+    """
+
+    prompt: Sequence[int]
+    tails: tuple[tuple[int, ...], ...]
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.prompt) + sum(len(tail) for tail in self.tails)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedWork:
+    """Texts to be turned into vectors; checked: none is empty, and each fits the context."""
+
+    texts: tuple[Sequence[int], ...]
+    # To length 1, so that the product of two is their cosine. Not for scores of a reranker.
+    normalise: bool = True
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(len(text) for text in self.texts)
+
+
+AnyWork = Work | ScoreWork | EmbedWork
 
 
 class Ending(enum.Enum):
     """Why the engine is done with a generation."""
 
+    # The model ended its text, or a stop string came, or scores or vectors are complete.
     STOP = "stop"
     LENGTH = "length"
     # The server stops: running generations are cut, waiting ones never start.
@@ -45,19 +96,39 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class TokenMade:
-    """The bytes of one token: possibly part of a character, and b"" for a token without text."""
+    """A token, and the bytes of the text that it lets out: possibly part of a character, possibly nothing (a token
+    without text, or the beginning of what may be a stop string), possibly more than its own."""
 
     piece: bytes
+    token: int = -1
+    logprobs: Logprobs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The log-probability of each token of each tail, in the order of the work."""
+
+    logprobs: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Vectors of some of the work's texts: those from index `first` on, a row each (float32). Come in order."""
+
+    first: int
+    vectors: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The last event of every generation whose caller has not left."""
+    """The last event of every generation whose caller has not left. `stop` is the stop string that came, if one
+    did."""
 
     ending: Ending
+    stop: str | None = None
 
 
-Event = Started | TokenMade | Ended
+Event = Started | TokenMade | Scored | Embedded | Ended
 
 
 class Phase(enum.Enum):
@@ -85,7 +156,7 @@ class Outcome(enum.Enum):
 class Generation:
     """Times are seconds of time.monotonic()."""
 
-    def __init__(self, work: Work, *, accepted_at: float, deadline: float, request_id: str = "") -> None:
+    def __init__(self, work: AnyWork, *, accepted_at: float, deadline: float, request_id: str = "") -> None:
         self.work = work
         self.request_id = request_id
         self.accepted_at = accepted_at
@@ -129,7 +200,7 @@ class Generation:
         match event:
             case Started():
                 self.phase = Phase.RUNNING
-            case TokenMade():
+            case TokenMade() | Scored() | Embedded():
                 self.has_token = True
             case Ended():
                 self.phase = Phase.DELIVERING

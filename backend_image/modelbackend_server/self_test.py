@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from . import log, variants
-from .llama import Context, Model
+from .llama import Context, ContextShape, Model
 from .plan import BatchPlan, Chunk
 
 # Rows of 256 are the smallest that hold a block of the K quantisations.
@@ -103,12 +103,15 @@ def run() -> None:
         file.write(gguf())
         file.flush()
         model = Model.load(Path(f"/proc/self/fd/{descriptor}"), gpu_layers=0, progress=lambda _: True)
-        context = Context(model, context_length=64, slots=2, batch_tokens=PROMPT_TOKENS, threads=1)
+        shape = ContextShape(
+            context_length=64, slots=2, batch_tokens=PROMPT_TOKENS, micro_batch_tokens=PROMPT_TOKENS, threads=1
+        )
+        context = Context(model, shape)
     tokens = [(7 * index) % VOCABULARY_SIZE for index in range(PROMPT_TOKENS)]
-    at_once = context.decode(BatchPlan((Chunk(0, 0, PROMPT_TOKENS, wants_logits=True),)), {0: tokens})
+    at_once = context.decode(BatchPlan((Chunk(0, 0, PROMPT_TOKENS, outputs=1),)), {0: tokens})[0].copy()
     for index in range(PROMPT_TOKENS):
-        step = context.decode(BatchPlan((Chunk(1, index, index + 1, wants_logits=True),)), {1: tokens})
-    cosine = _cosine(at_once[0], step[1])
+        step = context.decode(BatchPlan((Chunk(1, index, index + 1, outputs=1),)), {1: tokens})
+    cosine = _cosine(at_once, step[0])
     if not cosine >= LEAST_COSINE:
         sys.exit(f"a prompt evaluated at once and token by token differ: cosine {cosine}")
 

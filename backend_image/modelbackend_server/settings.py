@@ -55,6 +55,28 @@ class Settings(BaseSettings):
     batch_tokens: int = Field(
         512, ge=1, le=65_536, description="prompt tokens evaluated in one step; a cancel takes effect between steps"
     )
+    micro_batch_tokens: int | None = Field(
+        None, ge=1, le=65_536, description="of those, computed at a time; batch_tokens if not given"
+    )
+    step_seconds: float = Field(
+        0.2, gt=0, le=60, description="target length of a step while texts stream; prompts are cut to fit it"
+    )
+    stuck_seconds: float = Field(
+        300, gt=0, le=604_800, description="a step longer than this is aborted, and what was in it fails"
+    )
+    share_prefixes: bool = Field(
+        True, description="reuse what another request has evaluated of the same prompt; its timing tells that it did"
+    )
+    flash_attention: Literal["auto", "enabled", "disabled"] | None = Field(
+        None, description="disabled on CPUs, where it is slower, and auto on a GPU, if not given"
+    )
+    kv_cache_type: Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"] = Field(
+        "f16", description="of the numbers in the KV cache; the quantised ones need flash attention"
+    )
+    mode: Literal["generate", "embed"] = Field("generate", description="texts, or vectors of texts")
+    pooling: Literal["model", "mean", "cls", "last", "rank"] = Field(
+        "model", description="how the vectors of a text's tokens become one, in mode embed"
+    )
     gpu_layers: int = Field(-1, ge=-1, le=10_000, description="layers on the GPU, if built for one; -1 is all")
 
     max_pending: int = Field(256, ge=0, le=1_000_000, description="requests that may wait for a slot")
@@ -74,6 +96,12 @@ class Settings(BaseSettings):
     def _every_slot_takes_its_step(self) -> Settings:
         if self.batch_tokens < self.slots:
             raise ValueError(f"batch_tokens {self.batch_tokens} is less than one token for each of {self.slots} slots")
+        return self
+
+    @model_validator(mode="after")
+    def _quantised_cache_needs_flash_attention(self) -> Settings:
+        if self.kv_cache_type.startswith("q") and self.flash_attention != "enabled":
+            raise ValueError(f"kv_cache_type {self.kv_cache_type} needs flash_attention enabled")
         return self
 
     @property

@@ -23,6 +23,7 @@ from modelbackend_server.plan import BatchPlan
 from modelbackend_server.sampling import Logits
 from modelbackend_server.server import Ports, Server
 from modelbackend_server.settings import Settings
+from modelbackend_server.slots import Tokens
 
 LOOPBACK = "127.0.0.1"
 PATIENCE_SECONDS = 30
@@ -40,7 +41,7 @@ class Gate:
         self.steps = 0
         decode = Context.decode
 
-        def gated(context: Context, plan: BatchPlan, tokens: Mapping[int, Sequence[int]]) -> dict[int, Logits]:
+        def gated(context: Context, plan: BatchPlan, tokens: Mapping[int, Sequence[int] | Tokens]) -> Logits:
             with self._condition:
                 if not self._condition.wait_for(lambda: self._allowed > 0, PATIENCE_SECONDS):
                     raise TimeoutError("the gate was left closed")

@@ -13,23 +13,23 @@ def test_nothing_pending_plans_nothing() -> None:
 
 
 def test_a_prompt_that_fits_is_evaluated_at_once_and_asked_what_comes_next() -> None:
-    assert plan([Pending(0, 0, 100)], 512) == BatchPlan((Chunk(0, 0, 100, wants_logits=True),))
+    assert plan([Pending(0, 0, 100)], 512) == BatchPlan((Chunk(0, 0, 100, outputs=1),))
 
 
 def test_a_long_prompt_is_cut_into_chunks_and_only_the_last_one_is_asked() -> None:
-    assert plan([Pending(0, 0, 100)], 60) == BatchPlan((Chunk(0, 0, 60, wants_logits=False),))
-    assert plan([Pending(0, 60, 100)], 60) == BatchPlan((Chunk(0, 60, 100, wants_logits=True),))
+    assert plan([Pending(0, 0, 100)], 60) == BatchPlan((Chunk(0, 0, 60, outputs=0),))
+    assert plan([Pending(0, 60, 100)], 60) == BatchPlan((Chunk(0, 60, 100, outputs=1),))
 
 
 def test_a_generating_sequence_takes_its_step_before_anothers_prompt() -> None:
     assert plan([Pending(3, 0, 1000), Pending(1, 40, 41)], 512) == BatchPlan(
-        (Chunk(1, 40, 41, wants_logits=True), Chunk(3, 0, 511, wants_logits=False))
+        (Chunk(1, 40, 41, outputs=1), Chunk(3, 0, 511, outputs=0))
     )
 
 
 def test_prompts_are_evaluated_first_come_first_served() -> None:
     assert plan([Pending(2, 0, 300), Pending(0, 0, 300)], 512) == BatchPlan(
-        (Chunk(2, 0, 300, wants_logits=True), Chunk(0, 0, 212, wants_logits=False))
+        (Chunk(2, 0, 300, outputs=1), Chunk(0, 0, 212, outputs=0))
     )
 
 
@@ -53,7 +53,7 @@ def test_a_plan_is_never_empty_never_too_long_and_skips_no_position(pending: lis
         sequence = by_slot[chunk.slot]
         assert chunk.start == sequence.evaluated
         assert chunk.start < chunk.stop <= sequence.known
-        assert chunk.wants_logits == (chunk.stop == sequence.known)
+        assert chunk.outputs == (chunk.stop == sequence.known)
 
 
 @given(pendings(), st.integers(16, 2048))
