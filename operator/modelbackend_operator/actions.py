@@ -7,7 +7,7 @@ Each action names its target by `Ref`, hence by uid and resourceVersion: a write
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from modelbackend_operator.model import Backend, Claim, Holder, Lease, NodeId, Pod, Service, StopRecord
 
@@ -152,6 +152,15 @@ class DrainServer:
 
 
 @dataclass(frozen=True, slots=True)
+class AbortServer:
+    """The Abort call, to a server that was told to end already: cut every request now and exit."""
+
+    LIVE: ClassVar[bool] = False
+    pod: Pod
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePod:
     """DELETE with this grace. Grace 0 only after proof."""
 
@@ -235,6 +244,7 @@ Action = (
     | AcquireLease
     | WriteStopRecord
     | DrainServer
+    | AbortServer
     | DeletePod
     | DeleteService
     | CoolClaim
@@ -274,6 +284,31 @@ class Done:
 
 
 Decision = Act | Wait | Done
+
+
+class Key(NamedTuple):
+    """Which write an action is, whatever version of its object it was decided from."""
+
+    kind: str
+    uid: str
+    """Of the object that is written; of the backend, for one that is created."""
+    ordinal: int | None
+
+
+def key_of(action: Action) -> Key:
+    names = ("pod", "claim", "service", "lease", "backend")
+    target = next(getattr(action, name) for name in names if hasattr(action, name))
+    return Key(type(action).__name__, target.ref.uid, ordinal_of(action))
+
+
+def ordinal_of(action: Action) -> int | None:
+    """Which instance it is for; None when it is for all of them."""
+    for name in ("pod", "claim", "service", "holder"):
+        part = getattr(action, name, None)
+        if part is not None:
+            ordinal: int | None = part.ordinal
+            return ordinal
+    return getattr(action, "ordinal", None)
 
 
 # -- what the API answered ------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
-from modelbackend_operator.model import ClaimPhase, Exposure
+from modelbackend_operator.model import ClaimPhase, Exposure, OrderKind
 from modelbackend_operator.timestamps import rfc3339
 
 GROUP = "modelbackend.dev"
@@ -48,7 +48,7 @@ METRICS_PORT = 9090
 ANNOTATION_STOP = f"{GROUP}/stop"  # on a pod: its stop record, as JSON
 ANNOTATION_TEMPLATE_HASH = f"{GROUP}/template-hash"  # on a pod: what it was made from
 ANNOTATION_HOLDER = f"{GROUP}/holder"  # on a Lease: whose shutdown it is held for, as JSON
-ANNOTATION_FORCE = f"{GROUP}/force"  # order on a ModelBackend: "<pod uid> <reason>" or "all"
+ANNOTATION_FORCE = f"{GROUP}/force"  # order on a ModelBackend: "<pod uid> <reason>" or "all <reason>"
 ANNOTATION_EXTEND = f"{GROUP}/extend"  # order on a ModelBackend: "<pod uid> <seconds>"
 ANNOTATION_ATTEST = f"{GROUP}/attest"  # order on a ModelBackend or PortClaim: "<pod uid>"
 
@@ -119,13 +119,15 @@ class NodeReference(Part):
 class StopEntry(Part):
     """Why and until when an instance is being stopped, from the record on its pod.
 
-    `epoch` (`<Lease uid>/<leaseTransitions>`) is absent when somebody else deleted the pod.
+    `epoch` (`<Lease uid>/<leaseTransitions>`) is absent when somebody else deleted the pod, `order` (verbatim) unless
+    the user ordered it to be ended at once, or its drain to be longer.
     """
 
     since: Timestamp
     reason: str
     deadline: Timestamp
     epoch: str | None = None
+    order: str | None = None
 
 
 class InstancePhase(StrEnum):
@@ -179,6 +181,15 @@ class ModelFacts(Part):
     sha256: str | None = None
 
 
+class OrderEntry(Part):
+    """A user's order, verbatim: the uids of the pods that it is for, or in words why it does nothing."""
+
+    kind: OrderKind
+    text: Annotated[str, Field(max_length=256)]
+    pods: tuple[str, ...] = ()
+    refused: str | None = None
+
+
 class ShutdownOutcome(StrEnum):
     DRAINED = "Drained"
     FORCED = "Forced"
@@ -206,6 +217,7 @@ class ModelBackendStatus(Part):
     instances: tuple[Instance, ...] = ()
     model: ModelFacts | None = None
     last_shutdown: LastShutdown | None = None
+    orders: tuple[OrderEntry, ...] = ()
     conditions: tuple[ConditionEntry, ...] = ()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from modelbackend_operator.actions import Wait, WriteStatus
+from modelbackend_operator.actions import Act, Wait, WriteStatus
 from modelbackend_operator.api import (
     LABEL_BACKEND_UID,
     Condition,
@@ -22,6 +22,7 @@ from modelbackend_operator.api import (
 from modelbackend_operator.instance_status import endpoint_of, instance_of, is_serving
 from modelbackend_operator.instances import own_report, pods_of, shared_service
 from modelbackend_operator.model import Backend, ClaimPhase, Observation
+from modelbackend_operator.orders import answered
 from modelbackend_operator.problems import Problem, problem_in
 from modelbackend_operator.reasons import Reason
 
@@ -39,7 +40,7 @@ STALLING = frozenset(
 )
 """Waits that a person, not time, ends."""
 
-QUIET = frozenset({Reason.PORT_COOLING})
+QUIET = frozenset({Reason.PORT_COOLING, Reason.BUSY_LIMIT})
 """Waits that concern nobody who reads the status."""
 
 PORT_TROUBLES = frozenset(
@@ -63,6 +64,19 @@ def says_already(status: Mapping[str, Any], written: Mapping[str, Any]) -> bool:
     return _comparable(status) == _comparable(written)
 
 
+def answer_orders(observation: Observation) -> Act | None:
+    """Write down what was ordered and for which pods, ahead of all that acts on it; the rest as it was told before."""
+    backend = observation.backend
+    if backend is None:
+        return None
+    answers = [answer.to_json() for answer in answered(observation, backend)]
+    serving = {pod.ref.uid for pod in observation.pods if is_serving(pod)}
+    endpoints = [entry for entry in backend.status.get("endpoints") or () if entry.get("podUID") in serving]
+    status = {**backend.status, "endpoints": endpoints, "orders": answers}
+    told = _comparable(backend.status)["orders"] == _comparable(status)["orders"]
+    return None if told else Act(WriteStatus(backend, status))
+
+
 def _comparable(status: Mapping[str, Any]) -> dict[str, Any]:
     conditions = {entry.get("type"): entry for entry in status.get("conditions") or ()}
     return {
@@ -70,6 +84,7 @@ def _comparable(status: Mapping[str, Any]) -> dict[str, Any]:
         "conditions": {kind: conditions[kind] for kind in Condition if kind in conditions},
         "instances": {entry.get("ordinal"): entry for entry in status.get("instances") or ()},
         "endpoints": {(entry.get("ordinal"), entry.get("role")): entry for entry in status.get("endpoints") or ()},
+        "orders": {entry.get("kind"): entry for entry in status.get("orders") or ()},
     }
 
 
@@ -90,6 +105,7 @@ def status_of(observation: Observation, backend: Backend, waits: Sequence[Wait],
         endpoints=tuple(filter(None, (endpoint_of(observation, backend, pod) for pod in serving))),
         instances=instances,
         model=_model_facts(observation, backend),
+        orders=answered(observation, backend),
         conditions=tuple(_conditions(observation, backend, told, now)),
     )
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Protocol, assert_never
 
 from modelbackend_operator.actions import (
+    AbortServer,
     Act,
     Action,
     Applied,
@@ -94,8 +95,8 @@ class Controller:
     async def _end_of_pass(self, observation: Observation, action: Action, outcome: Outcome) -> Result | None:
         """What an answer makes of the pass; None: look again at once."""
         match outcome:
-            case Applied() | Unknown() if isinstance(action, DrainServer):
-                return Settled(POLL_SECONDS)  # polled until the drain deadline, which no back-off may miss
+            case Applied() | Unknown() if isinstance(action, DrainServer | AbortServer):
+                return Settled(POLL_SECONDS)  # asked again until the drain deadline, which no back-off may miss
             case Applied() | Conflict() | Gone() | Exists():
                 return None
             case Denied(message):

@@ -5,8 +5,9 @@ observation. So every crash falls between two decisions and needs no code of its
 observation. The order of the rules is the protocol:
 
 1. the finalizer, before anything of the backend exists            (here)
-2. end what must end, one instance of a model at a time            (stopping.py, ending.py)
-3. give the model's Lease back                                     (stopping.py)
+2. end what must end, also by the user's order, one instance       (stopping.py, ending.py, orders.py)
+   of a model at a time
+3. give the model's Lease back                                     (model_lease.py)
 4. settle claims and Services that nothing stands behind           (settling.py)
 5. start what is wanted                                            (starting.py)
 6. take the finalizer off, last                                    (settling.py)
@@ -17,13 +18,15 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from modelbackend_operator.actions import Act, AddFinalizer, Decision, Done, RestoreMarks, Wait
-from modelbackend_operator.conditions import publish, says_already
+from modelbackend_operator.conditions import answer_orders, publish, says_already
 from modelbackend_operator.instances import any_container_running, status_advertises
 from modelbackend_operator.model import Observation, Pod
+from modelbackend_operator.model_lease import release
+from modelbackend_operator.orders import force_for
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.settling import remove_finalizer, settle_claim, sweep_services
 from modelbackend_operator.starting import start
-from modelbackend_operator.stopping import release_lease, stop
+from modelbackend_operator.stopping import stop
 
 
 def decide(observation: Observation, now: datetime) -> Decision:
@@ -46,11 +49,19 @@ def report(observation: Observation, wait: Wait, now: datetime) -> Act | None:
 
 
 def servers_to_ask(observation: Observation) -> tuple[Pod, ...]:
-    """Pods whose server's own word the next decision may need: draining, or not yet advertised with its facts."""
-    running = (p for p in observation.pods if any_container_running(p) and not p.deleting and not p.gated)
-    return tuple(
-        pod for pod in running if pod.stop is not None or (pod.containers_ready and _is_news(observation, pod))
-    )
+    """Pods whose server's own word the next decision may need: those that drain, are limited, or are not yet told."""
+    running = (pod for pod in observation.pods if any_container_running(pod) and not pod.gated)
+    return tuple(pod for pod in running if _is_asked(observation, pod))
+
+
+def _is_asked(observation: Observation, pod: Pod) -> bool:
+    backend = observation.backend
+    if pod.deleting:  # only whether there is still somebody to tell the user's order
+        return force_for(backend, pod) is not None
+    if pod.stop is not None:
+        return True
+    limited = backend is not None and backend.busy_timeout_seconds is not None and pod.serving_condition
+    return limited or (pod.containers_ready and _is_news(observation, pod))
 
 
 def _is_news(observation: Observation, pod: Pod) -> bool:
@@ -65,9 +76,10 @@ def _steps(observation: Observation, now: datetime) -> Iterator[Act | Wait | Non
     backend = observation.backend
     if backend is not None and not backend.has_finalizer and backend.deleting_since is None:
         yield Act(AddFinalizer(backend))
+    yield answer_orders(observation)
     for pod in observation.pods:
         yield stop(observation, pod, now)
-    yield release_lease(observation)
+    yield release(observation)
     for claim in observation.claims:
         yield settle_claim(observation, claim, now)
     yield sweep_services(observation)

@@ -1,4 +1,4 @@
-"""The operator's calls to a server's control port (modelbackend.v1.Control): GetStatus and Drain.
+"""The operator's calls to a server's control port (modelbackend.v1.Control): GetStatus, Drain and Abort.
 
 No answer means unknown, never idle. Every call is bounded in time, and a server is asked at most once a second.
 """
@@ -78,6 +78,17 @@ class DrainClient:
         self._asked.pop(pod.ref.uid, None)
         return Applied()
 
+    async def abort(self, backend_uid: str, pod: Pod, reason: str) -> Outcome:
+        """Tell it to cut every request now and to exit. Repeating it is harmless."""
+        try:
+            async with asyncio.timeout(self._timeout_seconds), self._stub(pod) as stub:
+                request = control_pb2.AbortRequest(reason=reason)
+                await stub.Abort(request, metadata=self._metadata(backend_uid), timeout=self._timeout_seconds)
+        except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
+            return Unknown(f"Abort of pod {pod.ref.namespace}/{pod.ref.name}: {_words(error)}")
+        self._asked.pop(pod.ref.uid, None)
+        return Applied()
+
     async def _ask(self, backend_uid: str, pod: Pod) -> Answer:
         if not pod.ip:
             return None
@@ -118,6 +129,7 @@ def report_from(status: control_pb2.Status) -> ServerReport | None:
         model=status.identity.model,
         pod_uid=status.identity.pod_uid,
         in_flight=status.queued + status.active,
+        oldest_seconds=status.oldest_request_age_seconds,
         facts=_facts(status.model) if status.HasField("model") else {},
     )
 
@@ -128,7 +140,7 @@ def _facts(model: ModelInfo) -> dict[str, str | int]:
         "sha256": model.sha256,
         "sizeBytes": model.size_bytes,
         "architecture": model.architecture,
-        "parameters": model.parameter_count,
+        "parameterCount": model.parameter_count,
         "contextLength": model.context_length,
     }
     return {name: fact for name, fact in facts.items() if fact}

@@ -16,8 +16,8 @@ from modelbackend_operator.actions import (
     WriteStopRecord,
 )
 from modelbackend_operator.api import Condition
-from modelbackend_operator.instances import own_report
 from modelbackend_operator.model import Observation, Pod, StopRecord
+from modelbackend_operator.timestamps import rfc3339
 
 
 class EventType(StrEnum):
@@ -40,14 +40,14 @@ class Event:
 
 def events_of(action: Action, observation: Observation) -> tuple[Event, ...]:
     """To be posted once the action is applied; empty when there is no object left to speak of."""
-    backend, words = observation.backend, _words(action, observation)
+    backend, words = observation.backend, _words(action)
     if backend is None or words is None:
         return ()
     kind, reason, message = words
     return (Event(backend.ref.namespace, backend.ref.name, backend.ref.uid, kind, reason, message),)
 
 
-def _words(action: Action, observation: Observation) -> tuple[EventType, str, str] | None:
+def _words(action: Action) -> tuple[EventType, str, str] | None:
     match action:
         case CreateClaim(port=port, ordinal=ordinal):
             return EventType.NORMAL, "PortClaimed", f"claimed port {port} for instance {ordinal}"
@@ -62,19 +62,33 @@ def _words(action: Action, observation: Observation) -> tuple[EventType, str, st
         case SetServing(pod=pod, serving=True):
             return EventType.NORMAL, "Serving", f"instance {pod.ordinal} (pod {pod.ref.name}) serves"
         case WriteStopRecord(pod=pod, record=record):
-            why = f"{record.reason}; {_time_left(pod, record)}"
-            return EventType.NORMAL, "Stopping", f"stopping instance {pod.ordinal} (pod {pod.ref.name}): {why}"
+            return _recorded(pod, pod.stop, record)
         case DeletePod(pod=pod) if pod.stop is not None and not pod.deleting:
-            return _ended(action, observation)
+            return _ended(action)
         case CoolClaim(claim=claim, evidence=evidence):
             message = f"port {claim.port} of pod {claim.pod_name} is free again after its reuse delay: {evidence}"
             return EventType.NORMAL, "PortReleased", message
         case WithholdClaim(claim=claim, message=message):
             return EventType.WARNING, "PortWithheld", f"port {claim.port} stays withheld: {message}"
         case WriteStatus():
-            return _newly_stalled(action)
+            return _newly_refused(action) or _newly_stalled(action)
         case _:
             return None
+
+
+def _recorded(pod: Pod, before: StopRecord | None, record: StopRecord) -> tuple[EventType, str, str] | None:
+    """What is new in a stop record."""
+    who = f"instance {pod.ordinal} (pod {pod.ref.name})"
+    if record.cut is not None and record.cut.order and (before is None or before.cut != record.cut):
+        return EventType.WARNING, "ForceOrdered", f"{who} is ended now, by order: {record.cut.order}"
+    if before is None:
+        return EventType.NORMAL, "Stopping", f"stopping {who}: {record.reason}; {_time_left(pod, record)}"
+    if record.extended != before.extended:
+        return EventType.NORMAL, "Extended", f"{who} may drain until {rfc3339(record.deadline)}: {record.extended}"
+    if record.yielded_at is not None and before.yielded_at is None:
+        message = f"the stop of {who} goes on past its time; others of the model need not wait for it any more"
+        return EventType.WARNING, "Busy", message
+    return None
 
 
 def _time_left(pod: Pod, record: StopRecord) -> str:
@@ -84,14 +98,23 @@ def _time_left(pod: Pod, record: StopRecord) -> str:
     return f"draining for at most {seconds} s" if seconds else "nothing to drain"
 
 
-def _ended(action: DeletePod, observation: Observation) -> tuple[EventType, str, str]:
-    """Drained, or cut at the deadline: the user learns which, and how many requests it cost."""
-    server = own_report(observation, action.pod)
-    if server is not None and server.in_flight:
-        message = f"drain deadline of pod {action.pod.ref.name} passed with {server.in_flight} requests in flight"
-        return EventType.WARNING, "Forced", message
-    message = f"pod {action.pod.ref.name} is told to end, with {action.grace_seconds} s of grace"
-    return EventType.NORMAL, "Terminating", message
+def _ended(action: DeletePod) -> tuple[EventType, str, str]:
+    """Drained, or cut: the user learns which, at whose word, and how many requests it cost."""
+    name, cut = action.pod.ref.name, action.pod.stop.cut if action.pod.stop is not None else None
+    if cut is None:
+        return EventType.NORMAL, "Terminating", f"pod {name} is told to end, with {action.grace_seconds} s of grace"
+    why = f"ended by order ({cut.order})" if cut.order else "drain deadline passed"
+    count = "an unknown number of" if cut.requests is None else cut.requests
+    return EventType.WARNING, "Forced", f"{why} for pod {name}, with {count} requests in flight"
+
+
+def _newly_refused(action: WriteStatus) -> tuple[EventType, str, str] | None:
+    """An order that does nothing, once."""
+    before = {entry.get("kind"): entry.get("text") for entry in action.backend.status.get("orders") or ()}
+    for entry in action.status.get("orders") or ():
+        if entry.get("refused") and before.get(entry["kind"]) != entry["text"]:
+            return EventType.WARNING, "OrderRefused", entry["refused"]
+    return None
 
 
 def _newly_stalled(action: WriteStatus) -> tuple[EventType, str, str] | None:

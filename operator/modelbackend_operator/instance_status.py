@@ -113,4 +113,7 @@ def _stop_entry(pod: Pod) -> StopEntry | None:
     stop = pod.stop
     if stop is None:
         return None
-    return StopEntry(since=stop.since, reason=stop.reason, deadline=stop.deadline, epoch=stop.epoch or None)
+    order = (stop.cut.order if stop.cut is not None else "") or stop.extended
+    return StopEntry(
+        since=stop.since, reason=stop.reason, deadline=stop.deadline, epoch=stop.epoch or None, order=order or None
+    )

@@ -11,6 +11,7 @@ from modelbackend_operator.model import (
     Service,
     StopReason,
 )
+from modelbackend_operator.orders import force_for
 
 
 def pods_of(observation: Observation, ordinal: int) -> tuple[Pod, ...]:
@@ -143,7 +144,18 @@ def stop_reason(observation: Observation, pod: Pod) -> StopReason | None:
         return StopReason.SCALED_DOWN
     if pod.phase.terminal:
         return StopReason.REJECTED
-    return None if backend.refused else _unlike_the_spec(observation, backend, pod)
+    unlike = None if backend.refused else _unlike_the_spec(observation, backend, pod)
+    if unlike is None and force_for(backend, pod) is not None:
+        return StopReason.ORDERED
+    return unlike or _too_busy(observation, backend, pod)
+
+
+def _too_busy(observation: Observation, backend: Backend, pod: Pod) -> StopReason | None:
+    """By the age of its oldest request: steady traffic of short ones is no reason, however dense."""
+    limit, server = backend.busy_timeout_seconds, own_report(observation, pod)
+    if limit is None or server is None or server.oldest_seconds <= limit:
+        return None
+    return StopReason.BUSY_TIMEOUT
 
 
 def _unlike_the_spec(observation: Observation, backend: Backend, pod: Pod) -> StopReason | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from modelbackend_operator.actions import (
+    AbortServer,
     Action,
     CoolClaim,
     DeleteClaim,
@@ -21,10 +22,11 @@ from modelbackend_operator.actions import (
     RemovePodFinalizer,
     Ungate,
     WriteStatus,
+    WriteStopRecord,
 )
 from modelbackend_operator.instance_status import is_serving
 from modelbackend_operator.instances import claim_naming, status_advertises, status_names
-from modelbackend_operator.model import Claim, ClaimPhase, Observation, Pod
+from modelbackend_operator.model import Backend, Claim, ClaimPhase, Cut, Observation, Pod
 from modelbackend_operator.proof import evidence_of_end
 
 HOLDING = (ClaimPhase.BOUND, ClaimPhase.WITHHELD)
@@ -89,11 +91,15 @@ def port_withheld(snapshot: Snapshot) -> Breaches:
 
 
 def one_shutdown_per_model(snapshot: Snapshot) -> Breaches:
-    """At most one instance of a model is, by our decision, between its stop record and its proof."""
+    """At most one instance of a model is, by our decision, between its stop record and its proof.
+
+    One whose record says that it gave way is counted no more: it is busy past its deadline, or unconfirmed.
+    """
     stopping: dict[str, list[str]] = defaultdict(list)
     for observation in snapshot.observations:
         for pod in observation.pods:
-            if pod.stop is not None and pod.stop.epoch and evidence_of_end(pod) is None:
+            stop = pod.stop
+            if stop is not None and stop.epoch and stop.yielded_at is None and evidence_of_end(pod) is None:
                 stopping[snapshot.models[observation.backend_uid]].append(pod.ref.uid)
     yield from (f"pods {pods} of {model} are shut down at once" for model, pods in stopping.items() if len(pods) > 1)
 
@@ -139,15 +145,38 @@ def never_advertise_dying(step: Step) -> Breaches:
 
 
 def force_only_after_deadline(step: Step) -> Breaches:
-    """No request is cut before the recorded deadline, and no grace is 0 before proof."""
-    if not isinstance(step.action, DeletePod):
-        return
-    pod = step.action.pod
-    in_flight = sum(process.in_flight for process in step.before.processes if process.pod_uid == pod.ref.uid)
-    if in_flight and (pod.stop is None or step.now < pod.stop.deadline):
-        yield f"pod {pod.ref.uid} is ended with {in_flight} requests in flight, before its deadline"
-    if step.action.grace_seconds == 0 and evidence_of_end(pod) is None:
-        yield f"pod {pod.ref.uid} is deleted with grace 0, without proof"
+    """No request is cut before the recorded deadline but by a recorded order, and no grace is 0 before proof.
+
+    A record gives way to the others of its model only past its deadline, or when its pod was told to end.
+    """
+    match step.action:
+        case DeletePod(pod=pod, grace_seconds=0) if evidence_of_end(pod) is None:
+            yield f"pod {pod.ref.uid} is deleted with grace 0, without proof"
+        case DeletePod(pod=pod) | AbortServer(pod=pod):
+            in_flight = sum(process.in_flight for process in step.before.processes if process.pod_uid == pod.ref.uid)
+            if in_flight and not _may_cut(step, pod):
+                yield f"pod {pod.ref.uid} is ended with {in_flight} requests in flight, before its deadline"
+        case WriteStopRecord(pod=pod, record=record) if step.now < record.deadline and record != pod.stop:
+            if record.cut is not None and not _is_ordered(step.decided_from.backend, pod, record.cut):
+                yield f"pod {pod.ref.uid} is recorded as cut before its deadline, and nobody ordered it"
+            if record.yielded_at is not None and not pod.deleting:
+                yield f"pod {pod.ref.uid} gives way to others before its deadline"
+
+
+def _may_cut(step: Step, pod: Pod) -> bool:
+    """An Abort is for orders alone."""
+    if pod.stop is None:
+        return False
+    ordered = pod.stop.cut is not None and bool(pod.stop.cut.order)
+    return ordered or (isinstance(step.action, DeletePod) and step.now >= pod.stop.deadline)
+
+
+def _is_ordered(backend: Backend | None, pod: Pod, cut: Cut) -> bool:
+    """By the user, for this very pod or for all; one that was recorded before needs nobody's word any more."""
+    if pod.stop is not None and pod.stop.cut == cut:
+        return True
+    target = cut.order.split(maxsplit=1)[:1]
+    return backend is not None and cut.order in backend.orders.values() and target in (["all"], [pod.ref.uid])
 
 
 def evidence_not_absence(step: Step) -> Breaches:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import assert_never
 
 from modelbackend_operator.actions import (
+    AbortServer,
     Action,
     Applied,
     Conflict,
@@ -115,7 +116,9 @@ class KubernetesCluster:
 
     async def apply(self, action: Action) -> Outcome:
         if isinstance(action, DrainServer):
-            return await self._drain(action)
+            return await self._servers.drain(self._owner(action.pod), action.pod, action.deadline)
+        if isinstance(action, AbortServer):
+            return await self._servers.abort(self._owner(action.pod), action.pod, action.reason)
         if isinstance(action, CreatePod):
             secret = await self._make_token(action.backend)
             if not isinstance(secret, Applied | Exists):
@@ -179,10 +182,6 @@ class KubernetesCluster:
         token = control_token(self._operator_key, backend.ref.uid)
         path = f"/api/v1/namespaces/{backend.ref.namespace}/secrets"
         return outcome_of(await self._api.call("POST", path, body=control_secret(backend, token)))
-
-    async def _drain(self, action: DrainServer) -> Outcome:
-        backend_uid = self._owner(action.pod)
-        return await self._servers.drain(backend_uid, action.pod, action.deadline)
 
     def _owner(self, pod: Pod) -> str:
         raw = self._cache.get(Kind.POD, pod.ref.namespace, pod.ref.name)

@@ -7,8 +7,10 @@ nothing is concluded from half of it.
 
 from modelbackend_operator.api import LABEL_BACKEND_UID
 from modelbackend_operator.cache import Cache
-from modelbackend_operator.kinds import Kind, Raw, by_backend
+from modelbackend_operator.kinds import Kind, Raw, by_backend, by_lease
 from modelbackend_operator.kubernetes_api import KubernetesApi
+from modelbackend_operator.manifests import lease_name
+from modelbackend_operator.observe import model_of
 from modelbackend_operator.snapshot import namespace_of
 
 
@@ -27,6 +29,8 @@ async def read_live(api: KubernetesApi, cache: Cache, backend_uid: str, operator
         await refresh(api, cache, Kind.BACKEND, namespace, name)
     for kind in (Kind.POD, Kind.SERVICE):
         await _read_children(api, cache, kind, namespace, backend_uid)
+    for uid in sorted(_sharers(cache, backend_uid)):
+        await _read_children(api, cache, Kind.POD, namespace, uid)  # one of them may be being shut down
     for node in sorted(_nodes_of(cache, backend_uid)):
         await refresh(api, cache, Kind.NODE, "", node)
 
@@ -74,6 +78,14 @@ def _name_of(cache: Cache, backend_uid: str) -> str:
                 if owner["uid"] == backend_uid:
                     return str(owner["name"])
     return ""
+
+
+def _sharers(cache: Cache, backend_uid: str) -> set[str]:
+    """The other backends of the same namespace and model."""
+    own = cache.find(Kind.BACKEND, by_backend(backend_uid))
+    leases = {lease_name(raw["metadata"]["namespace"], model_of(raw)) for raw in own}
+    found = (raw["metadata"]["uid"] for name in leases for raw in cache.find(Kind.BACKEND, by_lease(name)))
+    return set(found) - {backend_uid}
 
 
 def _nodes_of(cache: Cache, backend_uid: str) -> set[str]:

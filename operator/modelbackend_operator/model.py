@@ -37,6 +37,13 @@ class Exposure(StrEnum):
         return self is not Exposure.CLUSTER_IP
 
 
+class OrderKind(StrEnum):
+    """What a user may order by annotation on a ModelBackend."""
+
+    FORCE = "Force"
+    EXTEND = "Extend"
+
+
 # -- the ModelBackend ------------------------------------------------------------------------------------------------
 
 
@@ -60,6 +67,12 @@ class Backend:
     termination_grace_seconds: int
     refused: tuple[str, ...]
     """One sentence for each field of the spec that this operator cannot honour; nothing is started while any stands."""
+    escalate: bool = True
+    """At the drain deadline, end an instance although requests run."""
+    busy_timeout_seconds: int | None = None
+    """Age of a request at which its instance is ended; None: no limit."""
+    orders: Mapping[OrderKind, str] = field(default_factory=dict)
+    """What the user orders by annotation, verbatim (see `orders.py`)."""
     status: Mapping[str, Any] = field(default_factory=dict)
     raw: Mapping[str, Any] = field(default_factory=dict)
 
@@ -148,6 +161,18 @@ class StopReason(StrEnum):
     CLAIM_LOST = "PortClaimLost"
     REJECTED = "RejectedByNode"
     FOREIGN = "PodDeletedByOthers"
+    BUSY_TIMEOUT = "BusyTimeout"
+    ORDERED = "Ordered"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The decision to end an instance although requests may run."""
+
+    order: str
+    """The user's order, verbatim; empty: the drain deadline has passed."""
+    requests: int | None
+    """How many ran then; None when the server did not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +184,11 @@ class StopRecord:
     deadline: datetime
     epoch: str
     """`<Lease uid>/<leaseTransitions>`; empty for an end that others ordered."""
+    extended: str = ""
+    """The order that moved the deadline, verbatim: an order acts once."""
+    cut: Cut | None = None
+    yielded_at: datetime | None = None
+    """Since then this stop holds up no other of its model: its instance is busy past the deadline, or unconfirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +225,8 @@ class Pod:
     containers_changed_after_pod_gc: bool = False
     labels_intact: bool = True
     """Still labelled as ours; a watch that asks for our label does not show a pod that has lost it."""
+    withdrawn: bool = False
+    """Our readiness gate's condition was True once and is False now: it served, and is to serve no more."""
 
     @property
     def deleting(self) -> bool:
@@ -223,6 +255,8 @@ class ServerReport:
     """Requests queued or running."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Of the loaded model, for status.model."""
+    oldest_seconds: float = 0.0
+    """Age of the oldest request that is queued or runs; 0 when there is none."""
 
 
 class TokenRefused(Enum):
@@ -268,10 +302,20 @@ class Lease:
     transitions: int
     description: str
     """`namespace/name, instance N` of the holder, for people."""
+    acquired_at: datetime | None = None
 
     @property
     def epoch(self) -> str:
         return f"{self.ref.uid}/{self.transitions}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStop:
+    """An open shutdown, by our decision, of an instance of another backend of the same namespace and model."""
+
+    pod_uid: str
+    description: str
+    """`namespace/name, instance N`, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,5 +354,6 @@ class Observation:
     """Read from the API server just now, not from the cache."""
     node_troubles: Mapping[str, str] = field(default_factory=dict)
     """By name, of nodes that are not Ready: what is known of why."""
+    model_stops: tuple[ModelStop, ...] = ()
     refusing: frozenset[str] = frozenset()
     """Uids of asked pods whose server does not accept the operator's control token."""

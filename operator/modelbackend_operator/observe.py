@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from modelbackend_operator.api import (
+    ANNOTATION_EXTEND,
+    ANNOTATION_FORCE,
     ANNOTATION_HOLDER,
     ANNOTATION_STOP,
     ANNOTATION_TEMPLATE_HASH,
@@ -28,10 +30,12 @@ from modelbackend_operator.model import (
     ClaimPhase,
     Container,
     ContainerState,
+    Cut,
     Exposure,
     Holder,
     Lease,
     NodeId,
+    OrderKind,
     Pod,
     PodPhase,
     Service,
@@ -86,9 +90,17 @@ def backend_from(raw: Raw, *, allow_host_path: bool) -> Backend:
         drain_seconds=shutdown.drain_seconds,
         termination_grace_seconds=shutdown.termination_grace_seconds,
         refused=_refused(spec, allow_host_path),
+        escalate=shutdown.escalate,
+        busy_timeout_seconds=shutdown.busy_timeout_seconds,
+        orders=_orders(annotations(raw)),
         status=mapping(raw.get("status")),
         raw=raw,
     )
+
+
+def _orders(found: Raw) -> dict[OrderKind, str]:
+    given = {OrderKind.FORCE: found.get(ANNOTATION_FORCE), OrderKind.EXTEND: found.get(ANNOTATION_EXTEND)}
+    return {kind: text for kind, text in given.items() if isinstance(text, str)}
 
 
 def model_of(raw: Raw) -> str:
@@ -185,6 +197,7 @@ def pod_from(raw: Raw) -> Pod:
         containers_changed_after_pod_gc=removed_by_pod_gc
         and _any_ended_after(status, parse_time(disruption.get("lastTransitionTime"))),
         labels_intact=_labels_intact(raw),
+        withdrawn=conditions.get(READINESS_GATE, {}).get("status") == "False",
     )
 
 
@@ -220,7 +233,22 @@ def _stop_record(annotation: object) -> StopRecord | None:
     reason = word(StopReason, record.get("reason"))
     if since is None or deadline is None or reason is None:
         return None
-    return StopRecord(since, reason, deadline, str(record.get("epoch") or ""))
+    return StopRecord(
+        since,
+        reason,
+        deadline,
+        epoch=str(record.get("epoch") or ""),
+        extended=str(record.get("extended") or ""),
+        cut=_cut(record.get("cut")),
+        yielded_at=parse_time(record.get("yieldedAt")),
+    )
+
+
+def _cut(found: object) -> Cut | None:
+    if not isinstance(found, Mapping):
+        return None
+    requests = found.get("requests")
+    return Cut(str(found.get("order") or ""), requests if isinstance(requests, int) else None)
 
 
 def _deleted_at(metadata: Raw) -> datetime | None:
@@ -325,12 +353,13 @@ def _leads_to_grpc(spec: Raw, of_type: str) -> bool:
 
 
 def lease_from(raw: Raw) -> Lease:
-    record = json_object(annotations(raw).get(ANNOTATION_HOLDER))
+    record, spec = json_object(annotations(raw).get(ANNOTATION_HOLDER)), mapping(raw.get("spec"))
     return Lease(
         ref=ref(raw),
         holder=_holder(record),
-        transitions=mapping(raw.get("spec")).get("leaseTransitions") or 0,
+        transitions=spec.get("leaseTransitions") or 0,
         description=str(record.get("description") or ""),
+        acquired_at=parse_time(spec.get("acquireTime")),
     )
 
 

@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Any
 
 from modelbackend_operator.actions import (
+    AbortServer,
     AcquireLease,
     Action,
     AddFinalizer,
@@ -105,10 +106,10 @@ class Write:
 
 
 def write_of(action: Action, settings: Settings, now: datetime) -> Write:
-    """The write that `action` asks for. Raises ValueError for DrainServer, which is a call to a server."""
+    """The write that `action` asks for. Raises ValueError for a call to the server in a pod."""
     match action:
-        case DrainServer():
-            raise ValueError("DrainServer is a call to the server in a pod, not a write to the API server")
+        case DrainServer() | AbortServer():
+            raise ValueError(f"{type(action).__name__} is a call to the server in a pod, not a write to the API server")
         case CreateClaim() | CreatePod() | CreateService() | AcquireLease():
             return _create(action, settings, now)
         case DeletePod() | DeleteService() | DeleteClaim() | ReleaseLease():
@@ -243,15 +244,19 @@ def _serving_condition(serving: bool, now: datetime) -> Raw:
 
 def stop_json(record: StopRecord) -> str:
     """With fractions of seconds: what is read back is what was decided."""
-    return json.dumps(
-        {
-            "since": micro_time(record.since),
-            "reason": record.reason,
-            "deadline": micro_time(record.deadline),
-            "epoch": record.epoch,
-        },
-        sort_keys=True,
-    )
+    body: dict[str, Any] = {
+        "since": micro_time(record.since),
+        "reason": record.reason,
+        "deadline": micro_time(record.deadline),
+        "epoch": record.epoch,
+    }
+    if record.extended:
+        body["extended"] = record.extended
+    if record.cut is not None:
+        body["cut"] = {"order": record.cut.order, "requests": record.cut.requests}
+    if record.yielded_at is not None:
+        body["yieldedAt"] = micro_time(record.yielded_at)
+    return json.dumps(body, sort_keys=True)
 
 
 # -- claims ----------------------------------------------------------------------------------------------------------

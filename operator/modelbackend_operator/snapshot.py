@@ -1,11 +1,12 @@
 """From the cache to an `Observation`: everything known of one backend, without I/O."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from modelbackend_operator.cache import Cache
-from modelbackend_operator.kinds import Kind, Raw, by_backend, by_namespace
+from modelbackend_operator.kinds import Kind, Raw, by_backend, by_lease, by_namespace
 from modelbackend_operator.manifests import lease_name
-from modelbackend_operator.model import Backend, Claim, Exposure, Lease, Observation, Pod, Ports
+from modelbackend_operator.model import Backend, Claim, Exposure, Lease, ModelStop, Observation, Pod, Ports
+from modelbackend_operator.model_lease import stop_is_open
 from modelbackend_operator.observe import (
     backend_from,
     claim_from,
@@ -44,6 +45,7 @@ def observation_of(
         ports=_ports(cache, backend, backend_uid, settings, ports_outside),
         taken_names=_taken_names(cache, namespace, backend_uid),
         live=live,
+        model_stops=tuple(_stops_of_others(cache, backend)),
     )
 
 
@@ -77,6 +79,21 @@ def _lease(cache: Cache, backend: Backend | None, backend_uid: str, operator_nam
         return lease_from(raw) if raw is not None else None
     held = cache.find(Kind.LEASE, by_backend(backend_uid))
     return lease_from(held[0]) if held else None
+
+
+def _stops_of_others(cache: Cache, backend: Backend | None) -> Iterator[ModelStop]:
+    for raw in sharers(cache, backend):
+        namespace, name, uid = (raw["metadata"][key] for key in ("namespace", "name", "uid"))
+        for pod in filter(stop_is_open, map(pod_from, _within(cache, Kind.POD, namespace, uid))):
+            yield ModelStop(pod.ref.uid, f"{namespace}/{name}, instance {pod.ordinal}")
+
+
+def sharers(cache: Cache, backend: Backend | None) -> tuple[Raw, ...]:
+    """The other ModelBackends of the same namespace and model."""
+    if backend is None:
+        return ()
+    found = cache.find(Kind.BACKEND, by_lease(lease_name(backend.ref.namespace, backend.model)))
+    return tuple(raw for raw in found if raw["metadata"]["uid"] != backend.ref.uid)
 
 
 def _nodes(cache: Cache, pods: tuple[Pod, ...], claims: tuple[Claim, ...]) -> dict[str, Raw]:

@@ -288,8 +288,6 @@ _NOT_YET = (
     _NotYet("serving.auth", "remove it; the port asks for no token"),
     _NotYet("replicas", "use 0 or 1", (0, 1)),
     _NotYet("exposure.http", "remove it; the gRPC port is exposed"),
-    _NotYet("shutdown.escalate", "use true: at the deadline the instance is ended", (True,)),
-    _NotYet("shutdown.busyTimeoutSeconds", "remove it"),
     _NotYet("shutdown.unconfirmedAfterSeconds", "leave it at 60", (60,)),
     _NotYet("shutdown.whenUnconfirmed", "leave it at HandOver", (WhenUnconfirmed.HAND_OVER,)),
     _NotYet("shutdown.nodeLossSeconds", "remove it"),

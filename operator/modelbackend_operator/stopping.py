@@ -1,45 +1,52 @@
-"""How an instance ends: Lease, stop record, withdrawal, drain, DELETE, proof, release. In this order.
+"""How an instance ends, up to its DELETE: Lease, stop record, withdrawal, drain, DELETE. In this order.
 
 Whoever reads the state at any point can go on from there, because each step leaves its trace on the API server
-before the next one depends on it.
+before the next one depends on it. What comes after the DELETE is in `ending.py`.
 """
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from modelbackend_operator.actions import (
-    AcquireLease,
+    AbortServer,
     Act,
     DeletePod,
     DrainServer,
-    ReleaseLease,
     SetServing,
     Wait,
     WriteStopRecord,
 )
+from modelbackend_operator.api import ANNOTATION_FORCE
 from modelbackend_operator.conditions import publish
 from modelbackend_operator.ending import await_proof
 from modelbackend_operator.instances import (
     any_container_running,
     holds_lease,
     own_report,
-    pod_lives,
     status_advertises,
     stop_reason,
 )
 from modelbackend_operator.model import (
-    Holder,
+    Cut,
     Observation,
     Pod,
+    ServerReport,
     ServerState,
     StopReason,
     StopRecord,
 )
+from modelbackend_operator.model_lease import take
+from modelbackend_operator.orders import extension_for, force_for
 from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
 
 FINISHING = "requests in flight are finishing"
 POLL_SECONDS = 1
 """How often a draining server is asked for what still runs."""
+BUSY_POLL_SECONDS = 5
+"""How often one is that has missed its deadline and is waited for."""
+ASK_SILENT_SECONDS = 10
+"""How soon a server with a busy limit that did not answer is asked again."""
 REPLACE_REJECTED_SECONDS = 10
 """A node that rejects pods is not offered the next one sooner than this after the last."""
 SHORT_GRACE_WITHOUT_BACKEND_SECONDS = 15
@@ -49,16 +56,30 @@ def stop(observation: Observation, pod: Pod, now: datetime) -> Act | Wait | None
     """The next step of ending this pod, or None while it is to stay."""
     reason = stop_reason(observation, pod)
     if reason is None:
-        return None
+        return _watch_oldest_request(observation, pod, now)
     if pod.gated:
         return _end_gated(observation, pod, now)
     return (
-        _take_lease(observation, pod, reason, now)
+        _await_turn(observation, pod, reason, now)
         or _record(observation, pod, reason, now)
         or _withdraw(observation, pod, now)
-        or _drain(pod, observation, now)
+        or _drain(observation, pod, now)
+        or _abort(observation, pod, now)
         or await_proof(observation, pod, now)
     )
+
+
+def _watch_oldest_request(observation: Observation, pod: Pod, now: datetime) -> Wait | None:
+    """Asked again when its oldest request could be too old at the earliest: one that began just after the answer."""
+    backend = observation.backend
+    if backend is None or backend.busy_timeout_seconds is None or not pod.serving_condition:
+        return None
+    server = own_report(observation, pod)
+    if server is None:
+        seconds: float = min(ASK_SILENT_SECONDS, backend.busy_timeout_seconds)
+    else:
+        seconds = max(1.0, backend.busy_timeout_seconds - server.oldest_seconds)
+    return Wait(Reason.BUSY_LIMIT, "", now + timedelta(seconds=seconds), pod.ordinal)
 
 
 def _end_gated(observation: Observation, pod: Pod, now: datetime) -> Act | Wait:
@@ -68,59 +89,60 @@ def _end_gated(observation: Observation, pod: Pod, now: datetime) -> Act | Wait:
     return await_proof(observation, pod, now)
 
 
-def _take_lease(observation: Observation, pod: Pod, reason: StopReason, now: datetime) -> Act | Wait | None:
+def _await_turn(observation: Observation, pod: Pod, reason: StopReason, now: datetime) -> Act | Wait | None:
     """One shutdown per model at a time. An end that others ordered, or that is proven, is not ours to delay."""
-    if pod.deleting or holds_lease(observation, pod):
+    if pod.deleting or (pod.stop is not None and pod.stop.yielded_at is not None):
         return None
     if reason is StopReason.REJECTED:
         replace_at = pod.created_at + timedelta(seconds=REPLACE_REJECTED_SECONDS)
         if now < replace_at:
             return Wait(Reason.REJECTED_BY_NODE, pod.phase_message, replace_at, pod.ordinal)
-    if evidence_of_end(pod) is not None:
-        return None
-    who = _being_shut_down(observation, pod)
-    if who:
-        message = f"{who} is being shut down; this instance of the same model is next"
-        return Wait(Reason.WAITING_FOR_MODEL_LOCK, message, now + timedelta(seconds=10), pod.ordinal)
-    backend = observation.backend
-    if backend is None:
-        # The object was removed past its finalizer; its model, hence its Lease, is unknown. End what is left.
-        return None
-    return Act(AcquireLease(backend, Holder(observation.backend_uid, pod.ordinal, pod.ref.uid, reason)))
+    return None if evidence_of_end(pod) is not None else take(observation, pod, reason, now)
 
 
-def _being_shut_down(observation: Observation, pod: Pod) -> str:
-    """Who else of the model is, by our decision; empty when nobody is. A Lease deleted by hand ends no shutdown."""
-    lease = observation.lease
-    if lease is not None:
-        return lease.description or f"an unknown holder of Lease {lease.ref.namespace}/{lease.ref.name}"
-    if _ordered_by_us(pod):
-        return ""
-    others = (other for other in observation.pods if _ordered_by_us(other))
-    return next((f"pod {other.ref.name}" for other in others), "")
-
-
-def _ordered_by_us(pod: Pod) -> bool:
-    return pod.stop is not None and bool(pod.stop.epoch)
+# -- the stop record --------------------------------------------------------------------------------------------------
 
 
 def _record(observation: Observation, pod: Pod, reason: StopReason, now: datetime) -> Act | None:
-    if pod.stop is not None and not pod.serving_label:
-        return None
     record = pod.stop or _new_record(observation, pod, reason, now)
-    return Act(WriteStopRecord(pod, record))
+    if evidence_of_end(pod) is None:
+        record = _as_ordered(observation, pod, record)
+    return Act(WriteStopRecord(pod, record)) if record != pod.stop or pod.serving_label else None
 
 
 def _new_record(observation: Observation, pod: Pod, reason: StopReason, now: datetime) -> StopRecord:
     """A server that never served, or does not run, has nothing to drain: its deadline is at once.
 
-    One that runs but fails its probes just now may still have requests, and gets its time.
+    One that runs but fails its probes just now may still have requests, and gets its time. One that is withdrawn
+    without a record had one, which somebody has wiped: its time began when its stop did.
     """
     backend, lease = observation.backend, observation.lease
-    serves = pod.serving_condition and any_container_running(pod)
-    drain_seconds = backend.drain_seconds if backend is not None and serves and not pod.deleting else 0
-    epoch = lease.epoch if lease is not None and holds_lease(observation, pod) else ""
-    return StopRecord(now, reason, now + timedelta(seconds=drain_seconds), epoch)
+    held = lease if lease is not None and holds_lease(observation, pod) else None
+    served = (pod.serving_condition or pod.withdrawn) and any_container_running(pod)
+    since = now
+    if pod.withdrawn:
+        began = (held.acquired_at if held is not None else None) or (backend.deleting_since if backend else None)
+        since = min(began or now, now)
+    drain_seconds = backend.drain_seconds if backend is not None and served and not pod.deleting else 0
+    deadline = since + timedelta(seconds=drain_seconds)
+    return StopRecord(since, reason, deadline, epoch=held.epoch if held is not None else "")
+
+
+def _as_ordered(observation: Observation, pod: Pod, record: StopRecord) -> StopRecord:
+    """With the user's orders for this pod in it, each of which acts once."""
+    backend = observation.backend
+    extension, force = extension_for(backend, pod), force_for(backend, pod)
+    if extension is not None and backend is not None and extension[0] != record.extended and not pod.deleting:
+        deadline = record.since + timedelta(seconds=backend.drain_seconds + extension[1])
+        record = replace(record, deadline=deadline, extended=extension[0])
+    if force is not None and not (record.cut is not None and record.cut.order):
+        server = own_report(observation, pod)
+        told = server.in_flight if server is not None else None
+        record = replace(record, cut=Cut(force, record.cut.requests if record.cut is not None else told))
+    return record
+
+
+# -- withdrawal, drain, DELETE ----------------------------------------------------------------------------------------
 
 
 def _withdraw(observation: Observation, pod: Pod, now: datetime) -> Act | None:
@@ -133,31 +155,67 @@ def _withdraw(observation: Observation, pod: Pod, now: datetime) -> Act | None:
     return None
 
 
-def _drain(pod: Pod, observation: Observation, now: datetime) -> Act | Wait | None:
-    """Until idle or the recorded deadline. An unreachable server is unknown, not idle; a dead one has nothing left."""
-    if pod.deleting or pod.stop is None:
+def _drain(observation: Observation, pod: Pod, now: datetime) -> Act | Wait | None:
+    """Until idle, the recorded deadline or a decision to cut. A silent server is unknown, not idle; a dead one is."""
+    stop = pod.stop
+    if pod.deleting or stop is None:
         return None
     delete = Act(DeletePod(pod, _grace_seconds(observation)))
-    if now >= pod.stop.deadline or not any_container_running(pod):
-        return delete
     server = own_report(observation, pod)
-    next_poll = min(now + timedelta(seconds=POLL_SECONDS), pod.stop.deadline)
+    if stop.cut is not None or not any_container_running(pod) or _is_idle(server):
+        return delete
+    if now >= stop.deadline:
+        return _past_deadline(observation, pod, stop, server, now) or delete
+    next_poll = min(now + timedelta(seconds=POLL_SECONDS), stop.deadline)
     if server is None:
         message = "the server does not answer; waiting for it until the drain deadline"
         return Wait(Reason.DRAINING, message, next_poll, pod.ordinal)
     if server.state is ServerState.SERVING:
-        return Act(DrainServer(pod, pod.stop.deadline))
-    if server.in_flight == 0:
-        return delete
+        return Act(DrainServer(pod, stop.deadline))
     return Wait(Reason.DRAINING, FINISHING, next_poll, pod.ordinal)
 
 
-def release_lease(observation: Observation) -> Act | None:
-    """Given back when the pod it was taken for is gone: a fact that no late write undoes."""
-    lease = observation.lease
-    if lease is None or lease.holder is None or lease.holder.backend_uid != observation.backend_uid:
+def _is_idle(server: ServerReport | None) -> bool:
+    return server is not None and server.in_flight == 0 and server.state is not ServerState.SERVING
+
+
+def _past_deadline(
+    observation: Observation, pod: Pod, stop: StopRecord, server: ServerReport | None, now: datetime
+) -> Act | Wait | None:
+    """None: nothing is cut by ending it. Otherwise the cut is recorded first, or the instance is left to finish."""
+    if server is None:
+        nothing_to_drain = stop.deadline == stop.since
+        return None if nothing_to_drain else Act(WriteStopRecord(pod, replace(stop, cut=Cut("", None))))
+    if server.in_flight == 0:
         return None
-    return None if pod_lives(observation, lease.holder.pod_uid) else Act(ReleaseLease(lease))
+    if _escalates(observation, stop):
+        return Act(WriteStopRecord(pod, replace(stop, cut=Cut("", server.in_flight))))
+    if stop.yielded_at is None:
+        return Act(WriteStopRecord(pod, replace(stop, yielded_at=now)))
+    if server.state is ServerState.SERVING:
+        return Act(DrainServer(pod, stop.deadline))
+    message = (
+        f"{server.in_flight} requests run past the drain deadline, and shutdown.escalate is false; "
+        f'to end them now, annotate the ModelBackend: {ANNOTATION_FORCE}="{pod.ref.uid} <reason>"'
+    )
+    return Wait(Reason.BUSY, message, now + timedelta(seconds=BUSY_POLL_SECONDS), pod.ordinal)
+
+
+def _escalates(observation: Observation, stop: StopRecord) -> bool:
+    """A request older than the limit that the user has set is the reason of that stop, and is not waited for."""
+    backend = observation.backend
+    return backend is None or backend.escalate or stop.reason is StopReason.BUSY_TIMEOUT
+
+
+def _abort(observation: Observation, pod: Pod, now: datetime) -> Act | None:
+    """An order to force reaches a process that was told to end through its server: no second DELETE does."""
+    if pod.deleted_at is None or pod.stop is None or pod.stop.cut is None or not pod.stop.cut.order:
+        return None
+    in_its_grace = now < pod.deleted_at + timedelta(seconds=pod.grace_seconds or 0)
+    server = own_report(observation, pod)
+    if not in_its_grace or server is None or server.state is ServerState.STOPPED or not any_container_running(pod):
+        return None
+    return Act(AbortServer(pod, pod.stop.cut.order))
 
 
 def _grace_seconds(observation: Observation) -> int:

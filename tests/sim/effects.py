@@ -39,7 +39,8 @@ def made_by(action: Create, models: dict[str, str], now: datetime) -> Any:
             return Service(Ref(name, "", "", owner.ref.namespace), of, node_port, pod_uid)
         case do.AcquireLease(holder=holder):
             described = f"{owner.ref.namespace}/{owner.ref.name}, instance {holder.ordinal}"
-            return a_lease(ref=Ref(models[owner.ref.uid], "", ""), holder=holder, description=described)
+            ref = Ref(models[owner.ref.uid], "", "")
+            return a_lease(ref=ref, holder=holder, description=described, acquired_at=now)
 
 
 def target_of(action: do.Action) -> Any:
@@ -77,7 +78,7 @@ def _pod_patch(action: do.Action, current: Pod) -> dict[str, Any]:
         case do.Ungate():
             return {"gated": False, "serving_label": True}
         case do.SetServing(serving=serving):
-            return {"serving_condition": serving}
+            return {"serving_condition": serving, "withdrawn": not serving}
         case do.WriteStopRecord(record=record):
             return {"stop": record, "serving_label": False}
         case do.RestoreMarks():

@@ -1,10 +1,22 @@
 """What an operator observes of a fake cluster, and what the promises are checked against."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from modelbackend_operator.decide import servers_to_ask
 from modelbackend_operator.invariants import Process, Snapshot
-from modelbackend_operator.model import Claim, Lease, Observation, Pod, Ports, ServerReport, ServerState, Service
+from modelbackend_operator.model import (
+    Claim,
+    Lease,
+    ModelStop,
+    Observation,
+    Pod,
+    Ports,
+    ServerReport,
+    ServerState,
+    Service,
+)
+from modelbackend_operator.model_lease import stop_is_open
 from tests.sim.state import Run, State
 
 POOL = (30000, 30009)
@@ -48,8 +60,16 @@ class Looking:
                 for name, machine in machines
                 if machine.node is not None and not machine.ready
             },
+            model_stops=tuple(self._stops_of_others(uid, cached)),
         )
         return replace(look, servers=self._answers(look, truth))
+
+    def _stops_of_others(self, uid: str, state: State) -> Iterator[ModelStop]:
+        """Of the same model, while its backend exists: nothing else says which model a pod is of."""
+        for other, model in self.models.items():
+            if other != uid and model == self.models[uid] and other in state.objects:
+                stopping = filter(stop_is_open, state.all(Pod, other))
+                yield from (ModelStop(pod.ref.uid, f"{other}, instance {pod.ordinal}") for pod in stopping)
 
     def _lease(self, uid: str, state: State) -> Lease | None:
         there = uid in state.objects

@@ -78,6 +78,8 @@ class World:
                 return self._create(action)
             case do.DrainServer(pod=pod):
                 return self._drain(pod.ref.uid)
+            case do.AbortServer(pod=pod):
+                return self._abort(pod.ref.uid)
         return self._change(target_of(action), lambda current: changed_by(action, current, self.now))
 
     def _create(self, action: Create) -> Outcome:
@@ -152,6 +154,14 @@ class World:
             return Unknown("the control port does not answer")
         if run.server is ServerState.SERVING:
             self.state = self.state.with_run(pod_uid, replace(run, server=ServerState.DRAINING))
+        return Applied()
+
+    def _abort(self, pod_uid: str) -> Outcome:
+        """It cuts its requests; its process ends by the kubelet's own move."""
+        run = self.state.runs.get(pod_uid)
+        if run is None or not run.alive:
+            return Unknown("the control port does not answer")
+        self.state = self.state.with_run(pod_uid, replace(run, server=ServerState.STOPPED, in_flight=0))
         return Applied()
 
     # -- anybody ------------------------------------------------------------------------------------------------------

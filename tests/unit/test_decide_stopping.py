@@ -27,8 +27,11 @@ from modelbackend_operator.decide import decide, servers_to_ask
 from modelbackend_operator.model import (
     Backend,
     ClaimPhase,
+    Cut,
     Exposure,
     Holder,
+    Lease,
+    ModelStop,
     Observation,
     Pod,
     ServerState,
@@ -123,6 +126,11 @@ def test_a_spec_that_cannot_be_honoured_ends_nothing_that_runs() -> None:
     assert stop(world, world.pods[0], NOW) is None
 
 
+OVERDUE = a_stop(since=later(-30))
+GIVEN_WAY = replace(OVERDUE, yielded_at=later(0))
+PATIENT = a_deleted_backend(escalate=False)
+STILL_BUSY = {POD_UID: a_report(ServerState.DRAINING, in_flight=1)}
+
 STAGES: dict[str, tuple[Observation, Callable[[Observation], Action]]] = {
     "with the Lease, one patch records the stop and takes the label off": (
         ending(a_serving_pod()),
@@ -144,13 +152,52 @@ STAGES: dict[str, tuple[Observation, Callable[[Observation], Action]]] = {
         ending(a_draining_pod(), servers={POD_UID: a_report(ServerState.DRAINING)}),
         lambda w: DeletePod(w.pods[0], 15),
     ),
-    "a busy one is ended at its deadline": (
-        ending(a_draining_pod(stop=a_stop(since=later(-30))), servers={POD_UID: a_report(in_flight=2)}),
+    "of a busy one it is recorded at its deadline how many requests are cut": (
+        ending(a_draining_pod(stop=OVERDUE), servers={POD_UID: a_report(in_flight=2)}),
+        lambda w: WriteStopRecord(w.pods[0], replace(OVERDUE, cut=Cut("", 2))),
+    ),
+    "of a silent one, that nobody knows": (
+        ending(a_draining_pod(stop=OVERDUE)),
+        lambda w: WriteStopRecord(w.pods[0], replace(OVERDUE, cut=Cut("", None))),
+    ),
+    "then it is ended": (
+        ending(a_draining_pod(stop=replace(OVERDUE, cut=Cut("", 2))), servers={POD_UID: a_report(in_flight=2)}),
         lambda w: DeletePod(w.pods[0], 15),
     ),
-    "a silent one is ended at its deadline": (
-        ending(a_draining_pod(stop=a_stop(since=later(-30)))),
+    "without escalation a busy one is recorded as giving way to others": (
+        ending(a_draining_pod(stop=OVERDUE), backend=PATIENT, servers=STILL_BUSY),
+        lambda w: WriteStopRecord(w.pods[0], replace(OVERDUE, yielded_at=NOW)),
+    ),
+    "then its Lease is given back": (
+        ending(a_draining_pod(stop=GIVEN_WAY), backend=PATIENT, servers=STILL_BUSY),
+        lambda w: ReleaseLease(w.lease),  # type: ignore[arg-type]
+    ),
+    "one that answers as if it served is told to drain also then": (
+        ending(a_draining_pod(stop=GIVEN_WAY), backend=PATIENT, servers={POD_UID: a_report(in_flight=1)}, lease=None),
+        lambda w: DrainServer(w.pods[0], NOW),
+    ),
+    "it is ended once it is idle, without asking for its turn again": (
+        ending(
+            a_draining_pod(stop=GIVEN_WAY),
+            backend=PATIENT,
+            servers={POD_UID: a_report(ServerState.DRAINING)},
+            lease=a_neighbours_lease(),
+        ),
         lambda w: DeletePod(w.pods[0], 15),
+    ),
+    "and cut when it is silent: that nobody knows whether it is busy is no reason to wait for ever": (
+        ending(a_draining_pod(stop=GIVEN_WAY), backend=PATIENT, lease=None),
+        lambda w: WriteStopRecord(w.pods[0], replace(GIVEN_WAY, cut=Cut("", None))),
+    ),
+    "or when the user asks for escalation after all": (
+        ending(a_draining_pod(stop=GIVEN_WAY), servers=STILL_BUSY, lease=None),
+        lambda w: WriteStopRecord(w.pods[0], replace(GIVEN_WAY, cut=Cut("", 1))),
+    ),
+    "a request older than the busy limit is cut also without escalation": (
+        ending(
+            a_draining_pod(stop=replace(OVERDUE, reason=StopReason.BUSY_TIMEOUT)), backend=PATIENT, servers=STILL_BUSY
+        ),
+        lambda w: WriteStopRecord(w.pods[0], replace(OVERDUE, reason=StopReason.BUSY_TIMEOUT, cut=Cut("", 1))),
     ),
     "one that does not run has nothing to wait for": (
         ending(a_draining_pod(containers=(ENDED,), containers_ready=False)),
@@ -244,6 +291,8 @@ def test_another_servers_word_does_not_end_a_drain() -> None:
 
 # -- waits, and what wakes them ---------------------------------------------------------------------------------------
 
+NEIGHBOURS_STOP = ModelStop("other-pod-uid", "models/neighbour, instance 0")
+
 WAITS: dict[str, tuple[Observation, str, str, datetime | None]] = {
     "for a neighbour of the same model": (
         bound(a_serving_pod(), backend=a_deleted_backend(), lease=a_neighbours_lease()),
@@ -267,6 +316,31 @@ WAITS: dict[str, tuple[Observation, str, str, datetime | None]] = {
         "WaitingForModelLock",
         "pod smollm2-1 is being shut down; this instance of the same model is next",
         later(10),
+    ),
+    "for an open stop of a neighbour whose Lease was deleted by hand": (
+        bound(a_serving_pod(), backend=a_deleted_backend(), model_stops=(NEIGHBOURS_STOP,)),
+        "WaitingForModelLock",
+        "models/neighbour, instance 0 is being shut down; this instance of the same model is next",
+        later(10),
+    ),
+    "for it also when the Lease was taken all the same": (
+        ending(a_serving_pod(), model_stops=(NEIGHBOURS_STOP,)),
+        "WaitingForModelLock",
+        "models/neighbour, instance 0 is being shut down; this instance of the same model is next",
+        later(10),
+    ),
+    "as the second of two whose stops are recorded": (
+        ending(a_draining_pod(), lease=a_neighbours_lease(), model_stops=(NEIGHBOURS_STOP,)),
+        "WaitingForModelLock",
+        "models/neighbour, instance 0 is being shut down; this instance of the same model is next",
+        later(10),
+    ),
+    "for requests past the deadline, without escalation": (
+        ending(a_draining_pod(stop=GIVEN_WAY), backend=PATIENT, servers=STILL_BUSY),
+        "Busy",
+        "1 requests run past the drain deadline, and shutdown.escalate is false; "
+        'to end them now, annotate the ModelBackend: modelbackend.dev/force="p-uid <reason>"',
+        later(5),
     ),
     "for requests in flight": (
         ending(a_draining_pod(), servers={POD_UID: a_report(ServerState.DRAINING, in_flight=1)}),
@@ -354,6 +428,32 @@ def test_a_recorded_stop_takes_its_lost_lease_again_for_the_recorded_reason() ->
     assert lease.holder.purpose is StopReason.SCALED_DOWN
 
 
+def test_a_recorded_stop_goes_on_while_a_neighbour_holds_the_lease_that_was_deleted_by_hand() -> None:
+    """Who took the Lease sees the open record, and waits: so exactly one of the two goes on."""
+    world = ending(a_draining_pod(), lease=a_neighbours_lease(), servers={POD_UID: a_report(in_flight=2)})
+    assert acted(world) == DrainServer(world.pods[0], later(30))
+
+
+@pytest.mark.parametrize(
+    ("lease", "since"),
+    [(a_lease(acquired_at=later(-20)), later(-20)), (None, later(-25))],
+    ids=["from the Lease", "from the deletion of the backend"],
+)
+def test_a_wiped_record_gets_its_deadline_back_from_what_is_still_known(lease: Lease | None, since: datetime) -> None:
+    """The pod is withdrawn and its requests run: a deadline of now would cut them."""
+    deleted = a_backend(deleting_since=later(-25), ordinals=())
+    pod = a_draining_pod(stop=None, withdrawn=True)
+    world = replace(bound(pod, backend=deleted), lease=lease)
+    if lease is None:
+        world = replace(world, lease=a_lease(acquired_at=None))
+    assert acted(world) == WriteStopRecord(pod, a_stop(since=since))
+
+
+def test_an_ended_pod_gives_its_models_turn_back_before_its_object_is_removed() -> None:
+    world = ending(an_ended_pod(has_finalizer=False), services=(), claims=(a_claim(ClaimPhase.COOLING),))
+    assert acted(world) == ReleaseLease(world.lease)  # type: ignore[arg-type]
+
+
 def test_nothing_of_the_instance_starts_while_its_last_pod_is_unproven() -> None:
     world = settled(ending(a_terminating_pod(template_hash="old"), backend=a_backend()))
     assert decide(world, NOW) == waited(world)
@@ -398,6 +498,52 @@ def test_a_server_is_not_asked_again_once_it_is_advertised_with_its_models_facts
 
 def test_a_new_pod_is_asked_although_the_facts_of_the_last_model_are_known() -> None:
     world = bound(a_loading_pod(containers_ready=True, serving_condition=True))  # let into service, not yet Ready
+    assert world.backend is not None
+    told = {**world.backend.status, "model": {"name": "smollm2", "architecture": "llama"}}
+    assert servers_to_ask(replace(world, backend=replace(world.backend, status=told))) == world.pods
+
+
+# -- the busy limit ---------------------------------------------------------------------------------------------------
+
+LIMITED = a_backend(busy_timeout_seconds=600)
+
+
+def busy(oldest_seconds: float, in_flight: int = 3, backend: Backend = LIMITED) -> Observation:
+    world = bound(a_serving_pod(), backend=backend)
+    return replace(world, servers={POD_UID: a_report(in_flight=in_flight, oldest_seconds=oldest_seconds)})
+
+
+def test_an_instance_whose_oldest_request_is_too_old_is_stopped_for_that() -> None:
+    lease = acted(busy(600.1))
+    assert isinstance(lease, AcquireLease)
+    assert lease.holder.purpose is StopReason.BUSY_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("world", "again"),
+    [
+        (busy(600, in_flight=64), later(1)),
+        (busy(2.5, in_flight=64), later(597.5)),
+        (busy(0, in_flight=0), later(600)),
+        (replace(busy(0), servers={}), later(10)),
+    ],
+    ids=["at the limit", "steady short requests", "idle", "silent"],
+)
+def test_an_instance_within_its_busy_limit_stays_and_is_asked_when_it_could_have_passed_it(
+    world: Observation, again: datetime
+) -> None:
+    assert stop(world, world.pods[0], NOW) == Wait("BusyLimit", "", again, 0)
+    assert decide(settled(world) if isinstance(decide(world, NOW), Act) else world, NOW) == stop(
+        world, world.pods[0], NOW
+    )
+
+
+def test_without_a_busy_limit_nobody_looks_how_old_requests_are() -> None:
+    assert stop(busy(1e6, backend=a_backend()), a_serving_pod(), NOW) is None
+
+
+def test_a_serving_instance_with_a_busy_limit_is_asked_although_all_is_told() -> None:
+    world = bound(a_serving_pod(), backend=LIMITED)
     assert world.backend is not None
     told = {**world.backend.status, "model": {"name": "smollm2", "architecture": "llama"}}
     assert servers_to_ask(replace(world, backend=replace(world.backend, status=told))) == world.pods

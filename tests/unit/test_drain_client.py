@@ -41,6 +41,7 @@ class ControlServer(control_pb2_grpc.ControlServicer):
         identity = Identity(backend_uid=BACKEND_UID, model="smollm2", pod_uid="pod-uid")
         model = ModelInfo(architecture="llama", context_length=4096, parameter_count=134_515_008)
         status = control_pb2.Status(identity=identity, state=state, queued=1, active=2, model=model)
+        status.oldest_request_age_seconds = 1.5
         return control_pb2.GetStatusResponse(status=status)
 
     async def Drain(self, request: control_pb2.DrainRequest, context: Any) -> control_pb2.DrainResponse:  # noqa: N802
@@ -79,9 +80,9 @@ def a_pod(ip: str = "127.0.0.1") -> Pod:
 async def test_a_server_tells_its_state_its_identity_and_what_is_in_flight(server: ControlServer) -> None:
     report = await DrainClient(KEY, timeout_seconds=5).status(BACKEND_UID, a_pod())
     assert isinstance(report, ServerReport)
-    assert (report.state, report.in_flight) == (ServerState.SERVING, 3)
+    assert (report.state, report.in_flight, report.oldest_seconds) == (ServerState.SERVING, 3, 1.5)
     assert (report.backend_uid, report.model, report.pod_uid) == (BACKEND_UID, "smollm2", "pod-uid")
-    assert report.facts == {"architecture": "llama", "contextLength": 4096, "parameters": 134_515_008}
+    assert report.facts == {"architecture": "llama", "contextLength": 4096, "parameterCount": 134_515_008}
     assert server.asked == 1
 
 
@@ -103,6 +104,15 @@ async def test_a_drain_tells_the_time_that_is_left_and_makes_the_next_answer_a_n
     assert report.state is ServerState.DRAINING
 
 
+async def test_an_abort_tells_why_and_makes_the_next_answer_a_new_one(server: ControlServer) -> None:
+    client = DrainClient(KEY, timeout_seconds=5)
+    await client.status(BACKEND_UID, a_pod())
+    assert await client.abort(BACKEND_UID, a_pod(), "all maintenance") == Applied()
+    assert server.aborted_for == ["all maintenance"]
+    await client.status(BACKEND_UID, a_pod())
+    assert server.asked == 2
+
+
 async def test_a_deadline_that_has_passed_is_told_as_no_time(server: ControlServer) -> None:
     await DrainClient(KEY, timeout_seconds=5).drain(BACKEND_UID, a_pod(), datetime.now(UTC) - timedelta(seconds=9))
     assert server.drained_for_seconds == [0.0]
@@ -113,6 +123,7 @@ async def test_a_server_that_does_not_answer_is_unknown_and_not_idle(server: Con
     client = DrainClient(KEY, timeout_seconds=0.3)
     assert await client.status(BACKEND_UID, a_pod()) is None
     assert isinstance(await client.drain(BACKEND_UID, a_pod(), datetime.now(UTC)), Unknown)
+    assert isinstance(await client.abort(BACKEND_UID, a_pod(), "why"), Unknown)
 
 
 async def test_a_pod_without_an_address_is_unknown_and_one_that_refuses_us_is_told_apart(server: ControlServer) -> None:

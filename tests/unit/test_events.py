@@ -1,5 +1,7 @@
 """Which applied action a person hears about, and in which words."""
 
+from dataclasses import replace
+
 import pytest
 
 from modelbackend_operator.actions import (
@@ -18,21 +20,20 @@ from modelbackend_operator.actions import (
 )
 from modelbackend_operator.api import Evidence
 from modelbackend_operator.events import Event, events_of
-from modelbackend_operator.model import ClaimPhase, Observation, ServerState, StopReason
+from modelbackend_operator.model import ClaimPhase, Cut, Observation, StopReason
 from tests.unit.builders import (
     BACKEND_UID,
     NOW,
-    POD_UID,
     a_backend,
     a_claim,
     a_draining_pod,
     a_gated_pod,
     a_loading_pod,
-    a_report,
     a_serving_pod,
     a_stop,
     a_terminating_pod,
     a_world,
+    later,
 )
 
 
@@ -43,8 +44,8 @@ def a_status(*stalled: tuple[str, str]) -> dict[str, object]:
 
 
 BACKEND = a_backend()
-DRAINED = a_report(ServerState.DRAINING)
-BUSY = a_report(ServerState.DRAINING, in_flight=3)
+
+REFUSED = {"kind": "Force", "text": "p-9 now", "refused": "modelbackend.dev/force: no such pod"}
 
 SPOKEN: dict[str, tuple[Action, Observation, tuple[str, str, str]]] = {
     "a port is claimed": (
@@ -84,13 +85,48 @@ SPOKEN: dict[str, tuple[Action, Observation, tuple[str, str, str]]] = {
     ),
     "a drained pod is told to end": (
         DeletePod(a_draining_pod(), 15),
-        a_world(BACKEND, servers={POD_UID: DRAINED}),
+        a_world(BACKEND),
         ("Normal", "Terminating", "pod smollm2-0 is told to end, with 15 s of grace"),
     ),
     "a busy pod is told to end": (
-        DeletePod(a_draining_pod(), 15),
-        a_world(BACKEND, servers={POD_UID: BUSY}),
-        ("Warning", "Forced", "drain deadline of pod smollm2-0 passed with 3 requests in flight"),
+        DeletePod(a_draining_pod(stop=replace(a_stop(), cut=Cut("", 3))), 15),
+        a_world(BACKEND),
+        ("Warning", "Forced", "drain deadline passed for pod smollm2-0, with 3 requests in flight"),
+    ),
+    "a silent pod is told to end": (
+        DeletePod(a_draining_pod(stop=replace(a_stop(), cut=Cut("", None))), 15),
+        a_world(BACKEND),
+        ("Warning", "Forced", "drain deadline passed for pod smollm2-0, with an unknown number of requests in flight"),
+    ),
+    "a pod is told to end by order": (
+        DeletePod(a_draining_pod(stop=replace(a_stop(), cut=Cut("all maintenance", 3))), 15),
+        a_world(BACKEND),
+        ("Warning", "Forced", "ended by order (all maintenance) for pod smollm2-0, with 3 requests in flight"),
+    ),
+    "force is ordered": (
+        WriteStopRecord(a_draining_pod(), replace(a_stop(), cut=Cut("all maintenance", 3))),
+        a_world(BACKEND),
+        ("Warning", "ForceOrdered", "instance 0 (pod smollm2-0) is ended now, by order: all maintenance"),
+    ),
+    "more time is ordered": (
+        WriteStopRecord(a_draining_pod(), replace(a_stop(), deadline=later(90), extended="p-uid 60")),
+        a_world(BACKEND),
+        ("Normal", "Extended", "instance 0 (pod smollm2-0) may drain until 2026-05-04T12:01:30Z: p-uid 60"),
+    ),
+    "a busy instance gives way": (
+        WriteStopRecord(a_draining_pod(), replace(a_stop(), yielded_at=later(30))),
+        a_world(BACKEND),
+        (
+            "Warning",
+            "Busy",
+            "the stop of instance 0 (pod smollm2-0) goes on past its time; "
+            "others of the model need not wait for it any more",
+        ),
+    ),
+    "an order is refused": (
+        WriteStatus(BACKEND, {**a_status(), "orders": [REFUSED]}),
+        a_world(BACKEND),
+        ("Warning", "OrderRefused", "modelbackend.dev/force: no such pod"),
     ),
     "a port is released": (
         CoolClaim(a_claim(), Evidence.CONTAINERS_TERMINATED),
@@ -128,6 +164,18 @@ def test_an_event_when(case: str) -> None:
 
 
 SILENT: dict[str, tuple[Action, Observation]] = {
+    "an order is refused as before": (
+        WriteStatus(a_backend(status={"orders": [REFUSED]}), {**a_status(), "orders": [REFUSED]}),
+        a_world(BACKEND),
+    ),
+    "the label of a stopping pod is taken off again": (
+        WriteStopRecord(a_draining_pod(serving_label=True), a_stop()),
+        a_world(BACKEND),
+    ),
+    "it is recorded that a deadline cut requests, which the DELETE tells": (
+        WriteStopRecord(a_draining_pod(), replace(a_stop(), cut=Cut("", 3))),
+        a_world(BACKEND),
+    ),
     "nothing a person cares about is done": (AddFinalizer(BACKEND), a_world(BACKEND)),
     "a claim is bound": (BindClaim(a_claim(), a_gated_pod()), a_world(BACKEND)),
     "a readiness gate closes": (SetServing(a_serving_pod(), serving=False), a_world(BACKEND)),
@@ -149,9 +197,3 @@ SILENT: dict[str, tuple[Action, Observation]] = {
 def test_no_event_when(case: str) -> None:
     action, world = SILENT[case]
     assert events_of(action, world) == ()
-
-
-def test_another_servers_requests_are_not_counted_as_cut() -> None:
-    stranger = {POD_UID: a_report(in_flight=3, backend_uid="another")}
-    (event,) = events_of(DeletePod(a_draining_pod(), 15), a_world(BACKEND, servers=stranger))
-    assert event.reason == "Terminating"

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from modelbackend_operator.actions import (
+    AbortServer,
     Action,
     CoolClaim,
     DeleteClaim,
@@ -14,6 +15,7 @@ from modelbackend_operator.actions import (
     RemovePodFinalizer,
     Ungate,
     WriteStatus,
+    WriteStopRecord,
 )
 from modelbackend_operator.api import Evidence
 from modelbackend_operator.invariants import (
@@ -25,7 +27,7 @@ from modelbackend_operator.invariants import (
     breaches,
     breaches_of_step,
 )
-from modelbackend_operator.model import ClaimPhase, Observation
+from modelbackend_operator.model import ClaimPhase, Cut, Observation, OrderKind
 from tests.unit.builders import (
     BACKEND_UID,
     NOW,
@@ -37,6 +39,7 @@ from tests.unit.builders import (
     a_draining_pod,
     a_gated_pod,
     a_serving_pod,
+    a_stop,
     a_terminating_pod,
     a_world,
     an_ended_pod,
@@ -92,6 +95,10 @@ KEPT: dict[str, Snapshot] = {
         bound(a_draining_pod()),
         neighbours(a_world(pods=[a_terminating_pod("p-2", stop=replace(a_draining_pod().stop, epoch=""))])),  # type: ignore[type-var]
     ),
+    "one shutdown beside a busy one that gave way": a_snapshot(
+        bound(a_draining_pod()),
+        neighbours(a_world(pods=[a_draining_pod("p-2", stop=replace(a_stop(), yielded_at=NOW))])),
+    ),
     "a pod behind its gate beside one that ends": a_snapshot(a_world(pods=[a_gated_pod("p-2"), a_terminating_pod()])),
 }
 
@@ -122,6 +129,10 @@ GATED, DRAINING, ENDED = a_gated_pod(), a_draining_pod(), an_ended_pod()
 NAMED = replace(bound(GATED), claims=(a_claim(),))
 ADVERTISING = bound(a_serving_pod())
 WITHDRAWN = bound(DRAINING)
+ORDERED = a_backend(orders={OrderKind.FORCE: "all now"})
+ORDERING = a_backend(orders={OrderKind.FORCE: "p-2 now"})
+CUT_RECORD = replace(a_stop(), cut=Cut("all now", 2))
+CUT = a_draining_pod(stop=CUT_RECORD)
 
 
 def status_of(world: Observation) -> WriteStatus:
@@ -166,6 +177,31 @@ BREAKING: list[tuple[str, Step, str]] = [
         "pod p-uid is deleted with grace 0, without proof",
     ),
     (
+        "ForceOnlyAfterDeadline",
+        a_step(WITHDRAWN, AbortServer(DRAINING, "why"), BUSY),
+        "pod p-uid is ended with 2 requests in flight, before its deadline",
+    ),
+    (
+        "ForceOnlyAfterDeadline",
+        replace(a_step(WITHDRAWN, AbortServer(DRAINING, "why"), BUSY), now=later(30)),
+        "pod p-uid is ended with 2 requests in flight, before its deadline",
+    ),
+    (
+        "ForceOnlyAfterDeadline",
+        a_step(WITHDRAWN, WriteStopRecord(DRAINING, replace(a_stop(), cut=Cut("", 2)))),
+        "pod p-uid is recorded as cut before its deadline, and nobody ordered it",
+    ),
+    (
+        "ForceOnlyAfterDeadline",
+        a_step(bound(DRAINING, backend=ORDERING), WriteStopRecord(DRAINING, replace(a_stop(), cut=Cut("p-2 now", 2)))),
+        "pod p-uid is recorded as cut before its deadline, and nobody ordered it",
+    ),
+    (
+        "ForceOnlyAfterDeadline",
+        a_step(WITHDRAWN, WriteStopRecord(DRAINING, replace(a_stop(), yielded_at=NOW))),
+        "pod p-uid gives way to others before its deadline",
+    ),
+    (
         "EvidenceNotAbsence",
         a_step(a_world(a_backend(), claims=[a_claim()]), CoolClaim(a_claim(), Evidence.CONTAINERS_TERMINATED)),
         "port 30007 is released, and nothing proves the end of pod p-uid",
@@ -199,6 +235,20 @@ KEEPING: dict[str, Step] = {
     "a withdrawn server drains": a_step(WITHDRAWN, DrainServer(DRAINING, later(30)), BUSY),
     "an idle server is ended": a_step(WITHDRAWN, DeletePod(DRAINING, 15)),
     "a busy server is ended at its deadline": replace(a_step(WITHDRAWN, DeletePod(DRAINING, 15), BUSY), now=later(30)),
+    "the deadline's cut is recorded when it has passed": replace(
+        a_step(WITHDRAWN, WriteStopRecord(DRAINING, replace(a_stop(), cut=Cut("", 2)))), now=later(30)
+    ),
+    "a busy instance gives way at its deadline": replace(
+        a_step(WITHDRAWN, WriteStopRecord(DRAINING, replace(a_stop(), yielded_at=later(30)))), now=later(30)
+    ),
+    "an order is recorded": a_step(
+        bound(DRAINING, backend=ORDERED), WriteStopRecord(DRAINING, replace(a_stop(), cut=Cut("all now", 2)))
+    ),
+    "a record of an order is repeated": a_step(
+        a_world(), WriteStopRecord(replace(CUT, serving_label=True), replace(CUT_RECORD, deadline=later(60)))
+    ),
+    "a busy server is ended by order": a_step(WITHDRAWN, DeletePod(CUT, 15), BUSY),
+    "a server that ends is told of the order": a_step(WITHDRAWN, AbortServer(CUT, "all now"), BUSY),
     "a proven object is removed": a_step(bound(ENDED), DeletePod(ENDED, 0)),
     "a proven port cools": a_step(bound(ENDED), CoolClaim(a_claim(), Evidence.CONTAINERS_TERMINATED)),
     "a cooled port is freed": a_step(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelbackend_operator.manifests import instance_selector, instance_service, shared_service
-from modelbackend_operator.model import Backend, ClaimPhase, Exposure, NodeId
+from modelbackend_operator.model import Backend, ClaimPhase, Exposure, NodeId, OrderKind
 from modelbackend_operator.observe import (
     backend_from,
     claim_from,
@@ -222,6 +222,18 @@ def a_lease_of(annotation: str | None) -> Json:
 def test_a_lease_of_somebody_unknown_is_not_ours(annotation: str | None) -> None:
     lease = lease_from(a_lease_of(annotation))
     assert (lease.holder, lease.transitions) == (None, 0)
+
+
+def test_a_lease_says_since_when_it_is_held() -> None:
+    held = raw("modelbackend-abc", spec={"acquireTime": "2026-05-04T11:00:00.500000Z", "leaseTransitions": 2})
+    assert lease_from(held).acquired_at == datetime(2026, 5, 4, 11, 0, 0, 500000, tzinfo=UTC)
+    assert lease_from(a_lease_of(None)).acquired_at is None
+
+
+def test_orders_are_read_as_they_were_written_and_only_ours() -> None:
+    given = {"modelbackend.dev/force": " p-uid now", "modelbackend.dev/extend": "p-uid 60", "else": "x"}
+    backend = backend_from(raw("smollm2", {"annotations": given}, spec={}), allow_host_path=False)
+    assert backend.orders == {OrderKind.FORCE: " p-uid now", OrderKind.EXTEND: "p-uid 60"}
 
 
 def test_a_node_in_one_life_has_a_boot_id() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.model import Container, ContainerState, Pod, PodPhase, StopReason, StopRecord
+from modelbackend_operator.model import Container, ContainerState, Cut, Pod, PodPhase, StopReason, StopRecord
 from modelbackend_operator.observe import backend_from, pod_from
 from modelbackend_operator.pod_template import pod as pod_body
 
@@ -135,6 +135,36 @@ def test_a_stop_record_is_read() -> None:
     }
     expected = StopRecord(NOON, StopReason.SPEC_CHANGED, NOON + timedelta(seconds=30.5), "lease-uid/0")
     assert a_pod({"annotations": {"modelbackend.dev/stop": json.dumps(record)}}).stop == expected
+
+
+@pytest.mark.parametrize(
+    ("conditions", "withdrawn"),
+    [
+        ([], False),
+        ([{"type": "modelbackend.dev/serving", "status": "True"}], False),
+        ([{"type": "modelbackend.dev/serving", "status": "False"}], True),
+    ],
+    ids=["never served", "serves", "served"],
+)
+def test_a_pod_that_served_is_told_from_one_that_never_did(conditions: list[Json], withdrawn: bool) -> None:
+    assert a_pod(conditions=conditions).withdrawn is withdrawn
+
+
+@pytest.mark.parametrize(
+    ("cut", "expected"),
+    [
+        ({"order": "all now", "requests": 2}, Cut("all now", 2)),
+        ({"order": None, "requests": "many"}, Cut("", None)),
+        ({}, Cut("", None)),
+        ("yes", None),
+        (None, None),
+    ],
+)
+def test_a_decision_to_cut_is_read_as_far_as_it_makes_sense(cut: object, expected: Cut | None) -> None:
+    record = {"since": CREATED, "reason": "Ordered", "deadline": CREATED, "cut": cut}
+    stop = a_pod({"annotations": {"modelbackend.dev/stop": json.dumps(record)}}).stop
+    assert stop is not None
+    assert stop.cut == expected
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from modelbackend_operator.actions import (
+    AbortServer,
     AcquireLease,
     Action,
     AddFinalizer,
@@ -33,7 +34,7 @@ from modelbackend_operator.actions import (
     WriteStatus,
     WriteStopRecord,
 )
-from modelbackend_operator.model import Holder, NodeId, StopReason, StopRecord
+from modelbackend_operator.model import Cut, Holder, NodeId, StopReason, StopRecord
 from modelbackend_operator.observe import backend_from, claim_from, lease_from, pod_from, service_from
 from modelbackend_operator.patches import HISTORY_LENGTH, Verb, Write, stop_json, write_of
 from modelbackend_operator.settings import Settings
@@ -112,9 +113,14 @@ def name_of(action: Action) -> str:
 
 
 def test_every_action_but_the_call_to_a_server_is_one_write() -> None:
-    assert {type(action) for action in CREATES + UPDATES + DELETES} == set(get_args(Action)) - {DrainServer}
+    assert {type(action) for action in CREATES + UPDATES + DELETES} == set(get_args(Action)) - {
+        DrainServer,
+        AbortServer,
+    }
     with pytest.raises(ValueError, match="call to the server"):
         written(DrainServer(POD, NOW))
+    with pytest.raises(ValueError, match="AbortServer is a call"):
+        written(AbortServer(POD, "why"))
 
 
 @pytest.mark.parametrize("action", CREATES, ids=name_of)
@@ -198,9 +204,19 @@ def test_one_patch_writes_the_stop_record_and_hides_the_pod_from_services() -> N
     assert metadata["annotations"] == {"modelbackend.dev/stop": stop_json(RECORD)}
 
 
-def test_a_stop_record_is_read_back_as_it_was_written() -> None:
-    annotated = raw("smollm2-12345678-0", metadata={"annotations": {"modelbackend.dev/stop": stop_json(RECORD)}})
-    assert pod_from(annotated).stop == RECORD
+@pytest.mark.parametrize(
+    "record",
+    [
+        RECORD,
+        replace(RECORD, extended="p-uid 60", yielded_at=NOW),
+        replace(RECORD, cut=Cut("all maintenance", 3)),
+        replace(RECORD, cut=Cut("", None)),
+    ],
+    ids=["as it begins", "extended, and busy", "cut by order", "cut at the deadline"],
+)
+def test_a_stop_record_is_read_back_as_it_was_written(record: StopRecord) -> None:
+    annotated = raw("smollm2-12345678-0", metadata={"annotations": {"modelbackend.dev/stop": stop_json(record)}})
+    assert pod_from(annotated).stop == record
 
 
 @pytest.mark.parametrize(("serving", "status"), [(True, "True"), (False, "False")])

@@ -1,11 +1,12 @@
 """From the cache to an observation: what belongs to a backend, and what only looks so."""
 
+import json
 from typing import Any
 
 from modelbackend_operator.cache import Cache
 from modelbackend_operator.kinds import Kind
 from modelbackend_operator.manifests import lease_name
-from modelbackend_operator.model import NodeId, Observation
+from modelbackend_operator.model import ModelStop, NodeId, Observation
 from modelbackend_operator.settings import Settings
 from modelbackend_operator.snapshot import observation_of
 
@@ -114,3 +115,37 @@ def test_of_a_backend_that_nothing_is_known_of_there_is_nothing_to_see() -> None
     observation = observation_of(Cache(), "unknown", SETTINGS, ports_outside={})
     assert observation.backend is None
     assert (observation.claims, observation.pods, observation.services, observation.lease) == ((), (), (), None)
+
+
+def put_neighbour(cache: Cache, uid: str = "other", model: str = "a", namespace: str = "models") -> None:
+    spec = {"model": {"name": model}}
+    cache.put(Kind.BACKEND, {"metadata": metadata(f"of-{uid}", uid, namespace, generation=1), "spec": spec})
+
+
+def put_stopping_pod(cache: Cache, owner: str, namespace: str = "models", **record: Any) -> None:
+    noon = "2026-05-04T12:00:00Z"
+    usual = {"since": noon, "deadline": noon, "reason": "SpecChanged", "epoch": "lease-uid/0"}
+    annotations = {"modelbackend.dev/stop": json.dumps({**usual, **record})}
+    pod = owned(f"{owner}-12345678-0", f"pod-of-{owner}", owner, namespace)
+    cache.put(Kind.POD, {"metadata": {**pod, "annotations": annotations}})
+
+
+def test_an_open_stop_of_another_backend_of_the_model_is_seen() -> None:
+    cache = a_cache()
+    put_neighbour(cache)
+    put_stopping_pod(cache, "other")
+    assert observe(cache).model_stops == (ModelStop("pod-of-other", "models/of-other, instance 0"),)
+
+
+def test_stops_that_are_none_of_the_models_business_are_not_seen() -> None:
+    cache = a_cache()
+    put_stopping_pod(cache, UID)
+    put_neighbour(cache, "another-model", model="b")
+    put_stopping_pod(cache, "another-model")
+    put_neighbour(cache, "another-namespace", namespace="else")
+    put_stopping_pod(cache, "another-namespace", "else")
+    put_neighbour(cache, "busy")
+    put_stopping_pod(cache, "busy", yieldedAt="2026-05-04T12:00:30Z")
+    put_neighbour(cache, "evicted")
+    put_stopping_pod(cache, "evicted", epoch="")
+    assert observe(cache).model_stops == ()

@@ -43,7 +43,13 @@ REACHES_THE_POD: dict[str, Any] = {
 }
 """Fields that the pod's body shows, with a value other than the default."""
 
-DECIDED_ELSEWHERE = {"model.source.persistentVolumeClaim", "exposure.nodePort", "exposure.portRange"}
+DECIDED_ELSEWHERE = {
+    "model.source.persistentVolumeClaim",
+    "exposure.nodePort",
+    "exposure.portRange",
+    "shutdown.escalate",
+    "shutdown.busyTimeoutSeconds",
+}
 """Fields with behaviour whose effect is not seen in a body made of `HOST_PATH`."""
 
 NOT_YET: dict[str, Any] = {
@@ -66,8 +72,6 @@ NOT_YET: dict[str, Any] = {
     "serving.auth": {"tokenSecretRef": {"name": "s", "key": "k"}},
     "replicas": 2,
     "exposure.http": {},
-    "shutdown.escalate": False,
-    "shutdown.busyTimeoutSeconds": 600,
     "shutdown.unconfirmedAfterSeconds": 61,
     "shutdown.whenUnconfirmed": "Wait",
     "shutdown.nodeLossSeconds": 60,
