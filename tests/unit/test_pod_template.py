@@ -87,7 +87,16 @@ def test_only_a_host_port_is_known_to_the_pod() -> None:
 def test_the_server_is_told_what_the_spec_says() -> None:
     body = a_pod(
         model={"name": "The model", "source": VOLUME, "sha256": "ab" * 32},
-        runtime={"contextLength": 4096, "threads": 3, "batchSize": 64},
+        runtime={
+            "contextLength": 4096,
+            "slots": 4,
+            "threads": 3,
+            "batchSize": 64,
+            "microBatchSize": 32,
+            "gpuLayers": 12,
+            "kvCacheType": "Q8_0",
+            "flashAttention": "Enabled",
+        },
         serving={"maxPending": 5, "requestTimeoutSeconds": 60},
     )
     assert environment_of(body) == {
@@ -101,9 +110,13 @@ def test_the_server_is_told_what_the_spec_says() -> None:
         "MODELBACKEND_METRICS_PORT": "9090",
         "MODELBACKEND_CONTROL_TOKEN_FILE": "/var/run/modelbackend/control/token",
         "MODELBACKEND_CONTEXT_LENGTH": "4096",
-        "MODELBACKEND_SLOTS": "1",
+        "MODELBACKEND_SLOTS": "4",
         "MODELBACKEND_THREADS": "3",
         "MODELBACKEND_BATCH_TOKENS": "64",
+        "MODELBACKEND_MICRO_BATCH_TOKENS": "32",
+        "MODELBACKEND_GPU_LAYERS": "12",
+        "MODELBACKEND_KV_CACHE_TYPE": "q8_0",
+        "MODELBACKEND_FLASH_ATTENTION": "enabled",
         "MODELBACKEND_MAX_PENDING": "5",
         "MODELBACKEND_REQUEST_TIMEOUT_SECONDS": "60",
         "MODELBACKEND_DRAIN_SECONDS": "30",
