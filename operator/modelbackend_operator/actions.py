@@ -47,6 +47,8 @@ class CreatePod:
     ordinal: int
     name: str
     port: int | None
+    replaces: str = ""
+    """Uid of the pod that serves until this one does (rollout Surge)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ METRICS_PORT = 9090
 
 ANNOTATION_STOP = f"{GROUP}/stop"  # on a pod: its stop record, as JSON
 ANNOTATION_TEMPLATE_HASH = f"{GROUP}/template-hash"  # on a pod: what it was made from
+ANNOTATION_REPLACES = f"{GROUP}/replaces"  # on a pod of a Surge rollout: the uid of the pod that serves until it does
 ANNOTATION_HOLDER = f"{GROUP}/holder"  # on a Lease: whose shutdown it is held for, as JSON
 ANNOTATION_FORCE = f"{GROUP}/force"  # order on a ModelBackend: "<pod uid> <reason>" or "all <reason>"
 ANNOTATION_EXTEND = f"{GROUP}/extend"  # order on a ModelBackend: "<pod uid> <seconds>"
@@ -141,6 +142,17 @@ class InstancePhase(StrEnum):
     UNCONFIRMED = "Unconfirmed"  # should have ended, and nothing proves it
 
 
+class Successor(Part):
+    """The pod that takes an instance's place: beside one that still serves (rollout Surge), or while it ends."""
+
+    phase: InstancePhase
+    pod: PodReference
+    address: str | None = None
+    port: int | None = None
+    reason: str | None = None
+    message: str | None = None
+
+
 class Instance(Part):
     ordinal: Ordinal
     phase: InstancePhase
@@ -153,6 +165,9 @@ class Instance(Part):
     reason: str | None = None
     message: str | None = None
     restarts: int | None = None
+    pod_restarts: int | None = None
+    failed_starts: int | None = None
+    successor: Successor | None = None
     waiting_since: Timestamp | None = None
 
 

@@ -5,7 +5,7 @@ Conditions follow kstatus: `Ready` sums up; `Reconciling` and `Stalled` are pres
 nothing happens, so an idle backend is never written.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,12 +15,13 @@ from modelbackend_operator.api import (
     Condition,
     ConditionEntry,
     ConditionStatus,
+    Endpoint,
     Instance,
     ModelBackendStatus,
     ModelFacts,
 )
-from modelbackend_operator.instance_status import endpoint_of, instance_of, is_serving
-from modelbackend_operator.instances import own_report, pods_of, shared_service
+from modelbackend_operator.instance_status import endpoint_of, instance_of
+from modelbackend_operator.instances import is_serving, own_report, pods_of, shared_service, stop_reason
 from modelbackend_operator.model import Backend, ClaimPhase, Observation
 from modelbackend_operator.orders import answered
 from modelbackend_operator.problems import Problem, problem_in
@@ -36,6 +37,8 @@ STALLING = frozenset(
         Reason.PINNED_PORT_TAKEN,
         Reason.PINNED_PORT_WITHHELD,
         Reason.DENIED,
+        Reason.SURGE_UNSCHEDULABLE,
+        Reason.RESTART_BUDGET_EXHAUSTED,
     }
 )
 """Waits that a person, not time, ends."""
@@ -97,12 +100,12 @@ def status_of(observation: Observation, backend: Backend, waits: Sequence[Wait],
     in_flight = [instance.in_flight for instance in instances if instance.in_flight is not None]
     return ModelBackendStatus(
         observed_generation=backend.generation,
-        replicas=sum(1 for pod in observation.pods if pod.stop is None and not pod.deleting),
-        ready_replicas=len(serving),
+        replicas=len({pod.ordinal for pod in observation.pods if pod.stop is None and not pod.deleting}),
+        ready_replicas=len({pod.ordinal for pod in serving}),
         in_flight=sum(in_flight) if in_flight else None,
         selector=f"{LABEL_BACKEND_UID}={backend.ref.uid}",
         service_name=service.ref.name if service is not None else None,
-        endpoints=tuple(filter(None, (endpoint_of(observation, backend, pod) for pod in serving))),
+        endpoints=tuple(_endpoints(observation, backend)),
         instances=instances,
         model=_model_facts(observation, backend),
         orders=answered(observation, backend),
@@ -115,6 +118,16 @@ def _instances(observation: Observation, backend: Backend, waits: Sequence[Wait]
     ordinals = {*backend.ordinals, *(pod.ordinal for pod in observation.pods)}
     ordinals |= {c.ordinal for c in observation.claims if c.phase in (ClaimPhase.BOUND, ClaimPhase.WITHHELD)}
     return [instance_of(observation, backend, ordinal, waits) for ordinal in sorted(ordinals)]
+
+
+def _endpoints(observation: Observation, backend: Backend) -> Iterator[Endpoint]:
+    """One address per instance; of two pods that serve, that of the one which is to stay."""
+    for ordinal in sorted({pod.ordinal for pod in observation.pods}):
+        serving = [pod for pod in pods_of(observation, ordinal) if is_serving(pod)]
+        told = min(serving, key=lambda pod: stop_reason(observation, pod) is not None, default=None)
+        endpoint = endpoint_of(observation, backend, told) if told is not None else None
+        if endpoint is not None:
+            yield endpoint
 
 
 def _model_facts(observation: Observation, backend: Backend) -> ModelFacts:
@@ -147,11 +160,18 @@ _Told = tuple[Condition, ConditionStatus, Reason, str]
 
 
 def _ready(observation: Observation, backend: Backend, problem: Problem | None, progress: Problem | None) -> _Told:
-    ready = {pod.ordinal for pod in observation.pods if is_serving(pod)}
+    """Only instances of the present spec count: whoever waits for Ready after an edit waits for what was edited."""
+    ready = {pod.ordinal for pod in observation.pods if is_serving(pod) and stop_reason(observation, pod) is None}
     if backend.deleting_since is None and backend.ordinals and ready.issuperset(backend.ordinals) and not problem:
         return (Condition.READY, ConditionStatus.TRUE, Reason.READY, "serving")
-    cause = problem or progress or Problem(Reason.NO_INSTANCES, "the spec asks for no instance")
+    cause = problem or progress or _nothing_asked_for(backend)
     return (Condition.READY, ConditionStatus.FALSE, cause.reason, cause.message)
+
+
+def _nothing_asked_for(backend: Backend) -> Problem:
+    if backend.suspended:
+        return Problem(Reason.SUSPENDED, "spec.suspend is true: no instance runs until it is false again")
+    return Problem(Reason.NO_INSTANCES, "the spec asks for no instance")
 
 
 def _first_problem(observation: Observation, waits: Sequence[Wait]) -> Problem | None:
@@ -168,8 +188,10 @@ def _progress(observation: Observation, backend: Backend, waits: Sequence[Wait])
         return Problem(Reason.TERMINATING, "the backend is being deleted")
     for ordinal in backend.ordinals:
         pods = pods_of(observation, ordinal)
-        if any(is_serving(pod) for pod in pods):
+        if any(is_serving(pod) and stop_reason(observation, pod) is None for pod in pods):
             continue
+        if any(is_serving(pod) for pod in pods):
+            return Problem(Reason.ROLLING_OUT, f"instance {ordinal} serves an earlier spec")
         if any(pod.serving_condition and not pod.containers_ready for pod in pods):
             message = f"instance {ordinal} served, and fails its readiness probe now"
             return Problem(Reason.SERVER_SILENT, message)

@@ -24,6 +24,7 @@ from modelbackend_operator.model import Observation, Pod
 from modelbackend_operator.model_lease import release
 from modelbackend_operator.orders import force_for
 from modelbackend_operator.reasons import Reason
+from modelbackend_operator.rollout import failures, in_order_of_ending
 from modelbackend_operator.settling import remove_finalizer, settle_claim, sweep_services
 from modelbackend_operator.starting import start
 from modelbackend_operator.stopping import stop
@@ -77,7 +78,8 @@ def _steps(observation: Observation, now: datetime) -> Iterator[Act | Wait | Non
     if backend is not None and not backend.has_finalizer and backend.deleting_since is None:
         yield Act(AddFinalizer(backend))
     yield answer_orders(observation)
-    for pod in observation.pods:
+    yield from failures(observation, now)
+    for pod in in_order_of_ending(observation):
         yield stop(observation, pod, now)
     yield release(observation)
     for claim in observation.claims:

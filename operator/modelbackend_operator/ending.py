@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from modelbackend_operator.actions import Act, CoolClaim, DeletePod, RemovePodFinalizer, Wait
 from modelbackend_operator.api import Evidence
-from modelbackend_operator.instances import port_fits, wanted
+from modelbackend_operator.instances import port_fits, staying_pod, wanted
 from modelbackend_operator.model import Claim, ClaimPhase, Observation, Pod
 from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
@@ -39,7 +39,9 @@ def _release(observation: Observation, pod: Pod, evidence: Evidence, now: dateti
 def _keeps_its_port(observation: Observation, claim: Claim) -> bool:
     """The instance is to run again behind this port: its Service stays, and selects nothing meanwhile."""
     backend = observation.backend
-    return backend is not None and wanted(observation, claim.ordinal) and port_fits(backend, claim)
+    if backend is None or not wanted(observation, claim.ordinal) or not port_fits(backend, claim):
+        return False
+    return staying_pod(observation, claim.ordinal) is None  # else it runs already, behind a port of its own
 
 
 def _await_removal(pod: Pod, now: datetime) -> Act | Wait:

@@ -12,10 +12,13 @@ from modelbackend_operator.api import (
     PodReference,
     PortRole,
     StopEntry,
+    Successor,
 )
 from modelbackend_operator.instances import (
     any_container_running,
     claim_naming,
+    is_serving,
+    newest_pod,
     own_report,
     pod_of,
     shared_service,
@@ -23,14 +26,21 @@ from modelbackend_operator.instances import (
 from modelbackend_operator.model import Backend, Claim, ClaimPhase, Exposure, Observation, Pod
 from modelbackend_operator.problems import problem_in
 from modelbackend_operator.reasons import Reason
-
-
-def is_serving(pod: Pod) -> bool:
-    """May be advertised: ready by the kubelet's word, and nothing ends it."""
-    return pod.ready and pod.serving_condition and pod.serving_label and pod.stop is None and not pod.deleting
+from modelbackend_operator.restarts import restarts_of
 
 
 def instance_of(observation: Observation, backend: Backend, ordinal: int, waits: Sequence[Wait]) -> Instance:
+    known = restarts_of(backend, ordinal, newest_pod(observation, ordinal))
+    seen = _seen(observation, backend, ordinal, waits)
+    failures = {
+        "restarts": known.total if seen.pod is not None or known.total else None,
+        "pod_restarts": known.of_pod or None,
+        "failed_starts": known.failed_starts or None,
+    }
+    return seen.model_copy(update=failures)
+
+
+def _seen(observation: Observation, backend: Backend, ordinal: int, waits: Sequence[Wait]) -> Instance:
     pod = pod_of(observation, ordinal)
     wait = next((wait for wait in waits if wait.ordinal == ordinal), None)
     if pod is None:
@@ -39,7 +49,7 @@ def instance_of(observation: Observation, backend: Backend, ordinal: int, waits:
     # Told together with the address, once the kubelet has seen the pod: two writes a moment apart tell nobody more.
     node = observation.nodes.get(pod.node) if pod.host_ip else None
     problem = problem_in(observation, pod)
-    cause = problem or wait
+    cause = wait if wait is not None and wait.reason == Reason.RESTART_BUDGET_EXHAUSTED else problem or wait
     return Instance(
         ordinal=ordinal,
         phase=_phase(observation, pod),
@@ -51,7 +61,24 @@ def instance_of(observation: Observation, backend: Backend, ordinal: int, waits:
         stop=_stop_entry(pod),
         reason=cause.reason if cause is not None else None,
         message=(cause.message or None) if cause is not None else None,
-        restarts=max((container.restarts for container in pod.containers), default=0),
+        successor=_successor(observation, backend, pod, wait),
+    )
+
+
+def _successor(observation: Observation, backend: Backend, pod: Pod, wait: Wait | None) -> Successor | None:
+    """The wait of an instance that has one is about it; that of the older pod shows in its own phase."""
+    other = newest_pod(observation, pod.ordinal)
+    if other is None or other is pod:
+        return None
+    claim, problem = claim_naming(observation, other), problem_in(observation, other)
+    cause = problem or wait
+    return Successor(
+        phase=_phase(observation, other),
+        pod=PodReference(name=other.ref.name, uid=other.ref.uid),
+        address=_address(observation, backend, other, claim),
+        port=claim.port if claim is not None else None,
+        reason=cause.reason if cause is not None and not is_serving(other) else None,
+        message=(cause.message or None) if cause is not None and not is_serving(other) else None,
     )
 
 

@@ -12,18 +12,37 @@ from modelbackend_operator.model import (
     StopReason,
 )
 from modelbackend_operator.orders import force_for
+from modelbackend_operator.proof import rejected_at_admission
+from modelbackend_operator.restarts import exhausted, given_up, status_entry
 
 
 def pods_of(observation: Observation, ordinal: int) -> tuple[Pod, ...]:
-    """Oldest first, then by name: the same order for every observer."""
-    mine = (pod for pod in observation.pods if pod.ordinal == ordinal)
-    return tuple(sorted(mine, key=lambda pod: (pod.created_at, pod.ref.name)))
+    """Oldest first, the same order for every observer. Creation is told to the second: what replaces is younger."""
+    mine = [pod for pod in observation.pods if pod.ordinal == ordinal]
+    uids = {pod.ref.uid for pod in mine}
+    return tuple(sorted(mine, key=lambda pod: (pod.created_at, pod.replaces in uids, pod.ref.name)))
 
 
 def pod_of(observation: Observation, ordinal: int) -> Pod | None:
     """The one that stands for the instance: one that was let through, else one that a claim names, else the oldest."""
     pods = pods_of(observation, ordinal)
     return min(pods, key=lambda pod: (pod.gated, claim_naming(observation, pod) is None), default=None)
+
+
+def staying_pod(observation: Observation, ordinal: int) -> Pod | None:
+    """The one that nothing ends: of several, one that was let through, else one that a claim names, else the oldest."""
+    pods = [pod for pod in pods_of(observation, ordinal) if stop_reason(observation, pod) is None]
+    return min(pods, key=lambda pod: (pod.gated, claim_naming(observation, pod) is None), default=None)
+
+
+def newest_pod(observation: Observation, ordinal: int) -> Pod | None:
+    """The one whose failures are the instance's; beside an older pod, the one that takes its place."""
+    return next(reversed(pods_of(observation, ordinal)), None)
+
+
+def is_serving(pod: Pod) -> bool:
+    """May be advertised: ready by the kubelet's word, and nothing ends it."""
+    return pod.ready and pod.serving_condition and pod.serving_label and pod.stop is None and not pod.deleting
 
 
 def wanted(observation: Observation, ordinal: int) -> bool:
@@ -91,11 +110,10 @@ def shared_service(observation: Observation) -> Service | None:
 
 
 def status_names(backend: Backend, pod: Pod) -> bool:
-    """The backend's status names this pod for its ordinal."""
-    return any(
-        entry.get("ordinal") == pod.ordinal and (entry.get("pod") or {}).get("uid") == pod.ref.uid
-        for entry in backend.status.get("instances") or ()
-    )
+    """The backend's status names this pod for its ordinal, as its pod or as the successor of that."""
+    entry = status_entry(backend, pod.ordinal)
+    named = (entry.get("pod"), (entry.get("successor") or {}).get("pod"))
+    return any((reference or {}).get("uid") == pod.ref.uid for reference in named)
 
 
 def status_advertises(backend: Backend, pod: Pod) -> bool:
@@ -141,13 +159,21 @@ def stop_reason(observation: Observation, pod: Pod) -> StopReason | None:
     if backend is None or backend.deleting_since is not None:
         return StopReason.DELETED
     if pod.ordinal not in backend.ordinals:
-        return StopReason.SCALED_DOWN
-    if pod.phase.terminal:
-        return StopReason.REJECTED
+        return StopReason.SUSPENDED if backend.suspended else StopReason.SCALED_DOWN
     unlike = None if backend.refused else _unlike_the_spec(observation, backend, pod)
-    if unlike is None and force_for(backend, pod) is not None:
+    ends = unlike or _failed(backend, pod)
+    if ends is None and force_for(backend, pod) is not None:
         return StopReason.ORDERED
-    return unlike or _too_busy(observation, backend, pod)
+    return ends or _too_busy(observation, backend, pod)
+
+
+def _failed(backend: Backend, pod: Pod) -> StopReason | None:
+    """The kubelet gives no more runs to it, or the spec does not."""
+    if exhausted(backend, pod.ordinal, pod):
+        return StopReason.RESTARTS_EXHAUSTED
+    if given_up(pod):
+        return StopReason.REJECTED if rejected_at_admission(pod) else StopReason.FAILED
+    return None
 
 
 def _too_busy(observation: Observation, backend: Backend, pod: Pod) -> StopReason | None:

@@ -24,8 +24,7 @@ from modelbackend_operator.actions import (
     WriteStatus,
     WriteStopRecord,
 )
-from modelbackend_operator.instance_status import is_serving
-from modelbackend_operator.instances import claim_naming, status_advertises, status_names
+from modelbackend_operator.instances import claim_naming, is_serving, status_advertises, status_names
 from modelbackend_operator.model import Backend, Claim, ClaimPhase, Cut, Observation, Pod
 from modelbackend_operator.proof import evidence_of_end
 
@@ -105,11 +104,13 @@ def one_shutdown_per_model(snapshot: Snapshot) -> Breaches:
 
 
 def no_double_pod(snapshot: Snapshot) -> Breaches:
-    """At most one unproven pod of an instance is behind no gate."""
+    """At most one unproven pod of an instance is behind no gate, besides the one that takes its place (Surge)."""
     for observation in snapshot.observations:
+        let_through = [pod for pod in observation.pods if not pod.gated and evidence_of_end(pod) is None]
+        uids = {pod.ref.uid for pod in let_through}
         through: dict[int, list[str]] = defaultdict(list)
-        for pod in observation.pods:
-            if not pod.gated and evidence_of_end(pod) is None:
+        for pod in let_through:
+            if pod.replaces not in uids:
                 through[pod.ordinal].append(pod.ref.uid)
         yield from (f"instance {ordinal} has pods {pods}" for ordinal, pods in through.items() if len(pods) > 1)
 

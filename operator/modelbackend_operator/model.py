@@ -44,6 +44,13 @@ class OrderKind(StrEnum):
     EXTEND = "Extend"
 
 
+class Rollout(StrEnum):
+    """How an instance gets a new spec: ended first, or with its replacement serving first, beside it."""
+
+    RECREATE = "Recreate"
+    SURGE = "Surge"
+
+
 # -- the ModelBackend ------------------------------------------------------------------------------------------------
 
 
@@ -73,6 +80,12 @@ class Backend:
     """Age of a request at which its instance is ended; None: no limit."""
     orders: Mapping[OrderKind, str] = field(default_factory=dict)
     """What the user orders by annotation, verbatim (see `orders.py`)."""
+    suspended: bool = False
+    rollout: Rollout = Rollout.RECREATE
+    max_restarts: int | None = None
+    """None: no limit."""
+    backoff_seconds: int = 10
+    max_backoff_seconds: int = 300
     status: Mapping[str, Any] = field(default_factory=dict)
     raw: Mapping[str, Any] = field(default_factory=dict)
 
@@ -157,9 +170,13 @@ class StopReason(StrEnum):
 
     DELETED = "BackendDeleted"
     SCALED_DOWN = "ScaledDown"
+    SUSPENDED = "Suspended"
     SPEC_CHANGED = "SpecChanged"
     CLAIM_LOST = "PortClaimLost"
     REJECTED = "RejectedByNode"
+    FAILED = "PodFailed"
+    """The kubelet gave the pod up: evicted it, or shut its node down."""
+    RESTARTS_EXHAUSTED = "RestartBudgetExhausted"
     FOREIGN = "PodDeletedByOthers"
     BUSY_TIMEOUT = "BusyTimeout"
     ORDERED = "Ordered"
@@ -223,6 +240,8 @@ class Pod:
     removed_by_pod_gc: bool
     """Condition DisruptionTarget, reason DeletionByPodGC: the phase may then be written without a kubelet's word."""
     containers_changed_after_pod_gc: bool = False
+    replaces: str = ""
+    """Uid of the pod beside which a Surge rollout made this one; empty for all others."""
     labels_intact: bool = True
     """Still labelled as ours; a watch that asks for our label does not show a pod that has lost it."""
     withdrawn: bool = False

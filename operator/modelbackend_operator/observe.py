@@ -11,6 +11,7 @@ from modelbackend_operator.api import (
     ANNOTATION_EXTEND,
     ANNOTATION_FORCE,
     ANNOTATION_HOLDER,
+    ANNOTATION_REPLACES,
     ANNOTATION_STOP,
     ANNOTATION_TEMPLATE_HASH,
     GRPC_PORT,
@@ -38,6 +39,7 @@ from modelbackend_operator.model import (
     OrderKind,
     Pod,
     PodPhase,
+    Rollout,
     Service,
     StopReason,
     StopRecord,
@@ -57,7 +59,14 @@ from modelbackend_operator.reading import (
     terminating,
     word,
 )
-from modelbackend_operator.spec import InvalidSpec, ModelBackendSpec, ShutdownSpec, read_spec, unsupported_fields
+from modelbackend_operator.spec import (
+    InvalidSpec,
+    ModelBackendSpec,
+    RestartSpec,
+    ShutdownSpec,
+    read_spec,
+    unsupported_fields,
+)
 from modelbackend_operator.timestamps import parse_time
 
 _NOBODYS_ORDINAL = -1
@@ -74,6 +83,7 @@ def backend_from(raw: Raw, *, allow_host_path: bool) -> Backend:
     spec = read_spec(asked)
     readable = spec if isinstance(spec, ModelBackendSpec) else None
     shutdown = readable.shutdown if readable is not None else ShutdownSpec()
+    restart = readable.restart if readable is not None else RestartSpec()
     exposure = readable.exposure if readable is not None else None
     port_range = exposure.port_range if exposure is not None else None
     return Backend(
@@ -93,6 +103,11 @@ def backend_from(raw: Raw, *, allow_host_path: bool) -> Backend:
         escalate=shutdown.escalate,
         busy_timeout_seconds=shutdown.busy_timeout_seconds,
         orders=_orders(annotations(raw)),
+        suspended=asked.get("suspend") is True,
+        rollout=readable.rollout if readable is not None else Rollout.RECREATE,
+        max_restarts=restart.max_restarts,
+        backoff_seconds=restart.backoff_seconds,
+        max_backoff_seconds=restart.max_backoff_seconds,
         status=mapping(raw.get("status")),
         raw=raw,
     )
@@ -196,6 +211,7 @@ def pod_from(raw: Raw) -> Pod:
         removed_by_pod_gc=removed_by_pod_gc,
         containers_changed_after_pod_gc=removed_by_pod_gc
         and _any_ended_after(status, parse_time(disruption.get("lastTransitionTime"))),
+        replaces=annotations(raw).get(ANNOTATION_REPLACES, ""),
         labels_intact=_labels_intact(raw),
         withdrawn=conditions.get(READINESS_GATE, {}).get("status") == "False",
     )

@@ -139,8 +139,8 @@ def _create(action: CreateClaim | CreatePod | CreateService | AcquireLease, sett
     match action:
         case CreateClaim(ordinal=ordinal, port=port):
             kind, body = Kind.CLAIM, claim(backend, ordinal, port)
-        case CreatePod(ordinal=ordinal, name=name, port=port):
-            kind, body = Kind.POD, pod(backend, ordinal, name, port, settings.server_image)
+        case CreatePod(ordinal=ordinal, name=name, port=port, replaces=replaces):
+            kind, body = Kind.POD, pod(backend, ordinal, name, port, settings.server_image, replaces=replaces)
         case CreateService(name=name, ordinal=None):
             kind, body = Kind.SERVICE, shared_service(backend, name)
         case CreateService(name=name, ordinal=int(ordinal), node_port=int(port), pod_uid=pod_uid):

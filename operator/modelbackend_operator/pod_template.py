@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from modelbackend_operator.api import (
+    ANNOTATION_REPLACES,
     ANNOTATION_TEMPLATE_HASH,
     CONTROL_PORT,
     FINALIZER,
@@ -61,7 +62,7 @@ def template_hash(spec: ModelBackendSpec) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
-def pod(backend: Backend, ordinal: int, name: str, port: int | None, default_image: str) -> Raw:
+def pod(backend: Backend, ordinal: int, name: str, port: int | None, default_image: str, *, replaces: str = "") -> Raw:
     """The body of a gated pod. `port` is the claimed one: a pod knows it only where it is its hostPort.
 
     Raises ValueError for a spec that no pod can be made of; such a one is refused long before.
@@ -72,6 +73,8 @@ def pod(backend: Backend, ordinal: int, name: str, port: int | None, default_ima
     metadata = owned_metadata(backend, name, instance_labels(backend, ordinal))
     metadata["labels"] = {**spec.pod_metadata.labels, **metadata["labels"]}
     metadata["annotations"] = {**spec.pod_metadata.annotations, ANNOTATION_TEMPLATE_HASH: template_hash(spec)}
+    if replaces:
+        metadata["annotations"][ANNOTATION_REPLACES] = replaces
     metadata["finalizers"] = [FINALIZER]
     return {
         "apiVersion": "v1",

@@ -24,6 +24,7 @@ from modelbackend_operator.instances import (
 from modelbackend_operator.model import Claim, ClaimPhase, Exposure, Observation, Pod
 from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
+from modelbackend_operator.rollout import predecessor
 
 
 def settle_claim(observation: Observation, claim: Claim, now: datetime) -> Act | Wait | None:
@@ -62,7 +63,8 @@ def _withhold_if_pod_vanished(observation: Observation, claim: Claim) -> Act | N
 
 def _drop_if_unneeded(observation: Observation, claim: Claim) -> Act | Wait | None:
     """Reserved means that no pod was ever let through for it, so no proof is owed."""
-    pods = pods_of(observation, claim.ordinal)
+    earlier = predecessor(observation, claim.ordinal)
+    pods = [pod for pod in pods_of(observation, claim.ordinal) if pod is not earlier]
     is_next = wanted(observation, claim.ordinal) and reserved_claim(observation, claim.ordinal) == claim
     if is_next and not any(claim_naming(observation, pod) for pod in pods):
         return None

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from modelbackend_operator.api import JsonObject, Part, Port, json_name
-from modelbackend_operator.model import Exposure
+from modelbackend_operator.model import Exposure, Rollout
 
 WEEK_SECONDS = 604_800
 """The longest time that the server takes for anything."""
@@ -198,11 +198,6 @@ class ShutdownSpec(Part):
     node_loss_seconds: Annotated[int, Field(ge=1, le=WEEK_SECONDS)] | None = None
 
 
-class Rollout(StrEnum):
-    RECREATE = "Recreate"
-    SURGE = "Surge"
-
-
 class RestartSpec(Part):
     max_restarts: Annotated[int, Field(ge=0, le=1000)] | None = None
     backoff_seconds: Annotated[int, Field(ge=1, le=3_600)] = 10
@@ -281,16 +276,10 @@ _NOT_YET = (
     _NotYet("serving.maxBatchInputs", "remove it"),
     _NotYet("serving.tls", "remove it; the port speaks plain text"),
     _NotYet("serving.auth", "remove it; the port asks for no token"),
-    _NotYet("replicas", "use 0 or 1", (0, 1)),
     _NotYet("exposure.http", "remove it; the gRPC port is exposed"),
     _NotYet("shutdown.unconfirmedAfterSeconds", "leave it at 60", (60,)),
     _NotYet("shutdown.whenUnconfirmed", "leave it at HandOver", (WhenUnconfirmed.HAND_OVER,)),
     _NotYet("shutdown.nodeLossSeconds", "remove it"),
-    _NotYet("rollout", "use Recreate", (Rollout.RECREATE,)),
-    _NotYet("restart.maxRestarts", "remove it; the kubelet restarts without a limit"),
-    _NotYet("restart.backoffSeconds", "leave it at 10", (10,)),
-    _NotYet("restart.maxBackoffSeconds", "leave it at 300", (300,)),
-    _NotYet("suspend", "set replicas to 0, which stops the instance and keeps the object", (False,)),
 )
 
 

@@ -28,11 +28,11 @@ from modelbackend_operator.instances import (
     claim_naming,
     claim_to_take_back,
     instance_service,
-    pod_of,
     pods_of,
     reserved_claim,
     shared_service,
     status_names,
+    staying_pod,
     stop_reason,
 )
 from modelbackend_operator.manifests import control_secret_name, pod_name, service_name, shared_service_name
@@ -46,6 +46,8 @@ from modelbackend_operator.model import (
     ServerState,
 )
 from modelbackend_operator.reasons import Reason
+from modelbackend_operator.restarts import exhausted
+from modelbackend_operator.rollout import predecessor
 
 RETRY_POOL_SECONDS = 10
 ASK_SERVER_SECONDS = 1
@@ -53,34 +55,49 @@ ASK_SERVER_SECONDS = 1
 
 def start(observation: Observation, backend: Backend, ordinal: int, now: datetime) -> Act | Wait | None:
     """The next step towards this instance serving, or None when it does."""
-    pods = pods_of(observation, ordinal)
-    if any(stop_reason(observation, pod) for pod in pods):
-        return None  # the predecessor is being ended; until its proof nothing of this instance starts
-    pod = pod_of(observation, ordinal)
+    pods, pod = pods_of(observation, ordinal), staying_pod(observation, ordinal)
+    earlier = predecessor(observation, ordinal)
+    if (pod is None or pod.gated) and any(other is not earlier and stop_reason(observation, other) for other in pods):
+        return None  # the last one is being ended; until its proof nothing more of this instance starts
     if pod is None:
-        return _make_pod(observation, backend, ordinal, now)
+        spent = exhausted(backend, ordinal, None)
+        return None if spent else _make_pod(observation, backend, ordinal, earlier, now)
     surplus = next((other for other in pods if other.gated and other is not pod), None)
     if surplus is not None:
         return Act(DeletePod(surplus, backend.termination_grace_seconds))
     if pod.gated:
         return _open_gate(observation, backend, pod, now)
+    if pod.unschedulable and earlier is not None:
+        return _surge_unschedulable(pod, earlier)
     return _follow(observation, backend, pod, now)
 
 
 # -- before the pod ---------------------------------------------------------------------------------------------------
 
 
-def _make_pod(observation: Observation, backend: Backend, ordinal: int, now: datetime) -> Act | Wait:
-    name = pod_name(backend, ordinal, observation.taken_names | _names_of_unproven(observation))
+def _make_pod(
+    observation: Observation, backend: Backend, ordinal: int, earlier: Pod | None, now: datetime
+) -> Act | Wait:
+    own = {pod.ref.name for pod in observation.pods}
+    name = pod_name(backend, ordinal, observation.taken_names | own | _names_of_unproven(observation))
+    replaces = earlier.ref.uid if earlier is not None else ""
     if not backend.exposure.claims_port:
-        return Act(CreatePod(backend, ordinal, name, port=None))
+        return Act(CreatePod(backend, ordinal, name, None, replaces))
     claim = reserved_claim(observation, ordinal)
     if claim is not None:
-        return Act(CreatePod(backend, ordinal, name, claim.port))
+        return Act(CreatePod(backend, ordinal, name, claim.port, replaces))
     cooling = claim_to_take_back(observation, ordinal)
     if cooling is not None:
         return Act(ReserveClaim(cooling))
     return _claim_port(observation, backend, ordinal, now)
+
+
+def _surge_unschedulable(pod: Pod, earlier: Pod) -> Wait:
+    message = (
+        f"pod {pod.ref.name} finds no node beside pod {earlier.ref.name}, which goes on serving the earlier spec: "
+        f"{pod.unschedulable}; make room, take the change of the spec back, or set rollout to Recreate"
+    )
+    return Wait(Reason.SURGE_UNSCHEDULABLE, message, None, pod.ordinal)
 
 
 def _names_of_unproven(observation: Observation) -> set[str]:

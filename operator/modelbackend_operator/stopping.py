@@ -39,6 +39,7 @@ from modelbackend_operator.model_lease import take
 from modelbackend_operator.orders import extension_for, force_for
 from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
+from modelbackend_operator.rollout import held_back
 
 FINISHING = "requests in flight are finishing"
 POLL_SECONDS = 1
@@ -47,8 +48,6 @@ BUSY_POLL_SECONDS = 5
 """How often one is that has missed its deadline and is waited for."""
 ASK_SILENT_SECONDS = 10
 """How soon a server with a busy limit that did not answer is asked again."""
-REPLACE_REJECTED_SECONDS = 10
-"""A node that rejects pods is not offered the next one sooner than this after the last."""
 SHORT_GRACE_WITHOUT_BACKEND_SECONDS = 15
 
 
@@ -59,6 +58,9 @@ def stop(observation: Observation, pod: Pod, now: datetime) -> Act | Wait | None
         return _watch_oldest_request(observation, pod, now)
     if pod.gated:
         return _end_gated(observation, pod, now)
+    held = held_back(observation, pod, reason, now)
+    if held is not None:
+        return held
     return (
         _await_turn(observation, pod, reason, now)
         or _record(observation, pod, reason, now)
@@ -93,10 +95,6 @@ def _await_turn(observation: Observation, pod: Pod, reason: StopReason, now: dat
     """One shutdown per model at a time. An end that others ordered, or that is proven, is not ours to delay."""
     if pod.deleting or (pod.stop is not None and pod.stop.yielded_at is not None):
         return None
-    if reason is StopReason.REJECTED:
-        replace_at = pod.created_at + timedelta(seconds=REPLACE_REJECTED_SECONDS)
-        if now < replace_at:
-            return Wait(Reason.REJECTED_BY_NODE, pod.phase_message, replace_at, pod.ordinal)
     return None if evidence_of_end(pod) is not None else take(observation, pod, reason, now)
 
 

@@ -27,13 +27,14 @@ def made_by(action: Create, models: dict[str, str], now: datetime) -> Any:
         case do.CreateClaim(ordinal=ordinal, port=port):
             claim = a_claim(ClaimPhase.RESERVED, port, ordinal=ordinal, exposure=owner.exposure, since=now)
             return replace(claim, ref=Ref(claim.ref.name, "", ""))
-        case do.CreatePod(ordinal=ordinal, name=name, port=port):
+        case do.CreatePod(ordinal=ordinal, name=name, port=port, replaces=replaces):
             return a_gated_pod(
                 ref=Ref(name, "", "", owner.ref.namespace),
                 created_at=now,
                 ordinal=ordinal,
                 template_hash=owner.template_hash,
                 host_port=port if owner.exposure is Exposure.HOST_PORT else None,
+                replaces=replaces,
             )
         case do.CreateService(name=name, ordinal=of, node_port=node_port, pod_uid=pod_uid):
             return Service(Ref(name, "", "", owner.ref.namespace), of, node_port, pod_uid)

@@ -107,7 +107,7 @@ CONDITIONS: dict[str, tuple[Observation, tuple[Wait, ...], dict[str, str]]] = {
         bound(a_serving_pod(), backend=a_backend(template_hash="hash-2")),
         (LOCKED,),
         {
-            "Ready": "True Ready: serving",
+            "Ready": "False WaitingForModelLock: models/neighbour, instance 0 is being shut down",
             "Reconciling": "True WaitingForModelLock: models/neighbour, instance 0 is being shut down",
             "PortAvailable": "True Claimed: claimed: 30007",
         },

@@ -23,6 +23,7 @@ from modelbackend_operator.model import (
     Pod,
     Ports,
     Ref,
+    Rollout,
     ServerReport,
     ServerState,
     Service,
@@ -83,6 +84,9 @@ def backends() -> st.SearchStrategy[Backend]:
         pinned_port=st.sampled_from((None, None, PORTS[0])),
         port_range=st.sampled_from((None, None, (30001, 30002), (1, 0))),
         refused=st.sampled_from(((), (), ("spec.x is unsupported.",))),
+        rollout=st.sampled_from(Rollout),
+        suspended=st.booleans(),
+        max_restarts=st.sampled_from((None, None, 0, 1)),
     ).map(lambda b: replace(b, ordinals=()) if b.deleting_since else b)
 
 
@@ -96,6 +100,7 @@ def pods(draw: st.DrawFn, uid: str) -> Pod:
         "has_finalizer": draw(st.booleans()),
         "labels_intact": draw(st.sampled_from((True, True, False))),
         "deleted_at": draw(st.sampled_from((pod.deleted_at, pod.deleted_at, later(-60)))),
+        "replaces": draw(st.sampled_from(("", *UIDS))),
         "serving_label": draw(st.sampled_from((pod.serving_label, pod.serving_label, not pod.serving_label))),
     }
     if not pod.gated:
@@ -258,6 +263,9 @@ WOKEN_BY_THE_WORLD = {
     Reason.NAMESPACE_TERMINATING: "the namespace's end, which is the backend's",
     Reason.STARTING: "a Service that is gone",
     Reason.TERMINATING: "the pod's or the Service's next version",
+    Reason.ROLLING_OUT: "the next version of a pod that is to serve",
+    Reason.SURGE_UNSCHEDULABLE: "the pod's next version, or an edit of the spec",
+    Reason.RESTART_BUDGET_EXHAUSTED: "an edit of the spec",
 }
 
 

@@ -382,7 +382,8 @@ WAITS: dict[str, tuple[Observation, str, str, datetime | None]] = {
     "to replace a pod that its node rejected": (
         bound(a_rejected_pod()),
         "RejectedByNode",
-        "Pod was rejected: Allocate failed due to no healthy devices present",
+        "pod smollm2-0 failed on node node-1: Pod was rejected: Allocate failed due to no healthy devices present; "
+        "the next one is made at 12:00:10 UTC",
         later(10),
     ),
 }

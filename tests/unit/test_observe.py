@@ -99,8 +99,8 @@ def test_ports_are_read_from_the_exposure() -> None:
 
 
 def test_what_cannot_be_honoured_is_said_in_sentences() -> None:
-    (sentence,) = a_backend(rollout="Surge").refused
-    assert sentence.startswith("spec.rollout is not supported by this version")
+    (sentence,) = a_backend(exposure={"http": {}}).refused
+    assert sentence.startswith("spec.exposure.http is not supported by this version")
     assert a_backend().refused == ()
 
 

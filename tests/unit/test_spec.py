@@ -54,6 +54,12 @@ DECIDED_ELSEWHERE = {
     "exposure.portRange",
     "shutdown.escalate",
     "shutdown.busyTimeoutSeconds",
+    "replicas",
+    "rollout",
+    "restart.maxRestarts",
+    "restart.backoffSeconds",
+    "restart.maxBackoffSeconds",
+    "suspend",
 }
 """Fields with behaviour whose effect is not seen in a body made of `HOST_PATH`."""
 
@@ -70,16 +76,10 @@ NOT_YET: dict[str, Any] = {
     "serving.maxBatchInputs": 10,
     "serving.tls": {"secretRef": {"name": "s"}},
     "serving.auth": {"tokenSecretRef": {"name": "s", "key": "k"}},
-    "replicas": 2,
     "exposure.http": {},
     "shutdown.unconfirmedAfterSeconds": 61,
     "shutdown.whenUnconfirmed": "Wait",
     "shutdown.nodeLossSeconds": 60,
-    "rollout": "Surge",
-    "restart.maxRestarts": 3,
-    "restart.backoffSeconds": 20,
-    "restart.maxBackoffSeconds": 400,
-    "suspend": True,
 }
 
 
@@ -141,16 +141,11 @@ def test_every_field_is_in_the_reference() -> None:
 
 
 def test_several_refusals_are_told_at_once() -> None:
-    spec = read({**HOST_PATH, "replicas": 3, "rollout": "Surge"})
+    spec = read({**HOST_PATH, "serving": {"maxBatchInputs": 10}, "exposure": {"http": {}}})
     assert unsupported_fields(spec) == [
-        ("replicas", "spec.replicas is not supported by this version: use 0 or 1."),
-        ("rollout", "spec.rollout is not supported by this version: use Recreate."),
+        ("serving.maxBatchInputs", "spec.serving.maxBatchInputs is not supported by this version: remove it."),
+        ("exposure.http", "spec.exposure.http is not supported by this version: remove it; the gRPC port is exposed."),
     ]
-
-
-@pytest.mark.parametrize("replicas", [0, 1])
-def test_one_instance_or_none_is_supported(replicas: int) -> None:
-    assert unsupported_fields(read({**HOST_PATH, "replicas": replicas})) == []
 
 
 def test_a_field_of_a_later_version_is_passed_over() -> None:

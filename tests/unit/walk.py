@@ -10,7 +10,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from modelbackend_operator.actions import Act, Action, Applied, Decision, DrainServer, Outcome, Unknown, Wait
+from modelbackend_operator.actions import (
+    Act,
+    Action,
+    Applied,
+    Decision,
+    DrainServer,
+    Outcome,
+    Unknown,
+    Wait,
+    WriteStopRecord,
+)
 from modelbackend_operator.decide import decide
 from modelbackend_operator.invariants import Step, breaches, breaches_of_step
 from modelbackend_operator.model import Observation
@@ -38,6 +48,8 @@ class Walk:
 
     story: list[str] = field(default_factory=list)
     writes: Counter[str] = field(default_factory=Counter)
+    stops: list[tuple[int, str]] = field(default_factory=list)
+    """Ordinal and reason of each stop that was recorded, in this order."""
     past: list[State] = field(default_factory=list)
     pending: list[tuple[int, Observation, Action]] = field(default_factory=list)
 
@@ -101,6 +113,8 @@ class Walk:
         if isinstance(outcome, Applied):
             if not isinstance(action, DrainServer):
                 self.writes[type(action).__name__] += 1
+            if isinstance(action, WriteStopRecord) and action.pod.stop is None:
+                self.stops.append((action.pod.ordinal, action.record.reason))
             self._check(breaches_of_step(Step(before, look, action, self.world.now)))
         return outcome
 
