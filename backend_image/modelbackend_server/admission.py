@@ -76,7 +76,7 @@ class Admission:
         if isinstance(ready, Refusal):
             return ready
         if self._overfull(work.prompt_tokens):
-            words = f"{self.queued_tokens} tokens of prompts wait, and {self.settings.max_pending_tokens} is the limit"
+            words = f"{self.waiting_tokens} tokens of prompts wait, and {self.settings.max_pending_tokens} is the limit"
             return Refusal(Reason.QUEUE_FULL, f"the queue has no room for {work.prompt_tokens} more: {words}")
         generation = Generation(work, accepted_at=time.monotonic(), deadline=deadline, request_id=request_id)
         self.inside.add(generation)
@@ -86,8 +86,11 @@ class Admission:
 
     def _overfull(self, prompt_tokens: int) -> bool:
         """Whether a prompt would wait behind more tokens than may wait. One that waits alone is never too long."""
-        limit, waiting = self.settings.max_pending_tokens, self.queued_tokens
-        return limit is not None and waiting > 0 and waiting + prompt_tokens > limit
+        limit = self.settings.max_pending_tokens
+        if limit is None:
+            return False
+        waiting = self.waiting_tokens
+        return waiting > 0 and waiting + prompt_tokens > limit
 
     @contextmanager
     def hosted(self, generation: Generation) -> Iterator[None]:
@@ -114,9 +117,12 @@ class Admission:
         return sum(1 for generation in self.inside if generation.phase is Phase.QUEUED)
 
     @property
-    def queued_tokens(self) -> int:
-        """Tokens of the prompts that wait for a slot."""
-        return sum(generation.work.prompt_tokens for generation in self.inside if generation.phase is Phase.QUEUED)
+    def waiting_tokens(self) -> int:
+        """Tokens of the prompts that wait, but for those that a free slot is about to take up."""
+        queued = [generation for generation in self.inside if generation.phase is Phase.QUEUED]
+        running = sum(1 for generation in self.inside if generation.phase is Phase.RUNNING)
+        queued.sort(key=lambda generation: generation.accepted_at)
+        return sum(generation.work.prompt_tokens for generation in queued[self.settings.slots - running :])
 
     @property
     def active(self) -> int:

@@ -26,6 +26,7 @@ STATES = {
     State.FAILED: control_pb2.STATE_FAILED,
 }
 DRAIN_SECONDS_MAX = 604_800
+CANCELLED_OUTCOMES = (Outcome.CANCELLED, Outcome.DEADLINE, Outcome.STALLED, Outcome.CUT)
 ABORT_REASON_CHARACTERS_MAX = 256
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
             accepted=self._admission.accepted,
             started=self._admission.started,
             finished=outcomes[Outcome.STOP] + outcomes[Outcome.LENGTH],
-            cancelled=outcomes[Outcome.CANCELLED] + outcomes[Outcome.DEADLINE] + outcomes[Outcome.CUT],
+            cancelled=sum(outcomes[outcome] for outcome in CANCELLED_OUTCOMES),
             failed=outcomes[Outcome.FAILED],
             refused=self._admission.refused,
         )

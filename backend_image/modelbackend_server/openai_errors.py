@@ -11,7 +11,7 @@ import math
 from aiohttp import hdrs, web
 
 from .checks import REQUEST_ID_KEY
-from .openai_wire import PARAMETERS, Json
+from .openai_wire import Json, parameter_name
 from .refusals import Reason, Refusal, retry_seconds, was_not_started
 
 STATUSES = {
@@ -51,8 +51,7 @@ ERROR_TYPES = {
 
 def error_body(refusal: Refusal) -> Json:
     status = STATUSES[refusal.reason]
-    head, dot, rest = refusal.field.removeprefix("sampling.").partition(".")
-    parameter = PARAMETERS.get(head, head) + dot + rest
+    parameter = parameter_name(refusal.field)
     error = {
         "message": refusal.message,
         "type": ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from modelbackend.v1 import inference_pb2
 
@@ -27,9 +27,27 @@ ROLES = {
 FINISH_REASONS = {inference_pb2.FINISH_REASON_STOP: "stop", inference_pb2.FINISH_REASON_LENGTH: "length"}
 # Names of our fields that OpenAI's API gives another name to.
 PARAMETERS = {"chat": "messages", "json_schema": "response_format", "top_logprobs": "logprobs"}
+PREFIXES = ("chat.", "sampling.")
 
 Json = dict[str, Any]
+
+
+def _text_as_part(content: Any) -> Any:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _text_as_list(text: Any) -> Any:
+    return [text] if isinstance(text, str) else text
+
+
 Count = Annotated[int, Field(ge=1, le=UINT32_MAX)]
+
+
+def parameter_name(field: str) -> str:
+    """What OpenAI's API calls the parameter that fills this field of ours."""
+    for prefix in PREFIXES:
+        field = field.removeprefix(prefix)
+    return PARAMETERS.get(field, field)
 
 
 class _Part(BaseModel):
@@ -48,11 +66,11 @@ class TextPart(_Part):
 
 class ChatMessage(_Part):
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: Annotated[list[TextPart], BeforeValidator(_text_as_part)]
 
     @property
     def text(self) -> str:
-        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        return "".join(part.text for part in self.content)
 
 
 class StreamOptions(_Part):
@@ -80,7 +98,7 @@ class Body(_Part):
     stream_options: StreamOptions | None = None
     max_tokens: Count | None = None
     n: Literal[1] | None = None
-    stop: str | list[str] | None = None
+    stop: Annotated[list[str], BeforeValidator(_text_as_list)] = []
     seed: Annotated[int, Field(ge=0, le=UINT64_MAX)] | None = None
     logit_bias: dict[Annotated[int, Field(ge=0, le=UINT32_MAX)], float] | None = None
     temperature: float | None = None
@@ -116,8 +134,7 @@ class Body(_Part):
             seed=self.seed,
             logit_bias=self.logit_bias or {},
         )
-        stop = [self.stop] if isinstance(self.stop, str) else self.stop
-        request = inference_pb2.GenerateRequest(max_tokens=max_tokens, sampling=sampling, stop=stop or [])
+        request = inference_pb2.GenerateRequest(max_tokens=max_tokens, sampling=sampling, stop=self.stop)
         if self.grammar is not None:
             request.grammar = self.grammar
         return request
@@ -155,7 +172,7 @@ class ChatCompletion(Body):
 
 
 class Completion(Body):
-    prompt: str | Annotated[list[str], Field(min_length=1, max_length=1)]
+    prompt: Annotated[list[str], BeforeValidator(_text_as_list), Field(min_length=1, max_length=1)]
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     echo: Literal[False] | None = None
     best_of: Literal[1] | None = None
@@ -163,7 +180,7 @@ class Completion(Body):
 
     def request(self) -> inference_pb2.GenerateRequest:
         request = self._request(self.max_tokens or COMPLETION_TOKENS)
-        request.prompt = self.prompt if isinstance(self.prompt, str) else self.prompt[0]
+        (request.prompt,) = self.prompt
         if self.logprobs is not None:
             request.top_logprobs = self.logprobs
         return request

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
+import openai
 import pytest
 
 from modelbackend.v1 import control_pb2, control_pb2_grpc, inference_pb2, inference_pb2_grpc
@@ -79,6 +80,17 @@ class Running:
     @property
     def address(self) -> str:
         return f"{LOOPBACK}:{self.ports.grpc}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.ports.http}"
+
+    def openai(self, *, max_retries: int = 0, **headers: str) -> openai.AsyncOpenAI:
+        """The official client. It sends these headers too, their names with _ for -."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return openai.AsyncOpenAI(
+            base_url=f"{self.url}/v1", api_key="none", max_retries=max_retries, default_headers=named
+        )
 
     async def status(self) -> control_pb2.Status:
         return (await self.control.GetStatus(control_pb2.GetStatusRequest())).status

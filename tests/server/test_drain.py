@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -14,9 +12,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from modelbackend.v1 import control_pb2, inference_pb2
 from modelbackend_client import CallError
 from modelbackend_server.exits import ExitCode
-from modelbackend_server.llama import Model
 from modelbackend_server.server import INFERENCE_SERVICE, LIVENESS_SERVICE
 from tests.server.harness import PATIENCE_SECONDS, Gate, Running, greedy, next_event, rest, running
+from tests.server.slow_load import slow_load
 from tests.server.tiny_gguf import CONTEXT_LENGTH
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -27,19 +25,6 @@ async def health(server: Running) -> dict[str, int]:
     stub = health_pb2_grpc.HealthStub(server.channel)
     names = ("", INFERENCE_SERVICE, LIVENESS_SERVICE)
     return {name: (await stub.Check(health_pb2.HealthCheckRequest(service=name))).status for name in names}
-
-
-def slow_load(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Models load only once the event is set."""
-    may_load = threading.Event()
-    load = Model.load
-
-    def slow(path: Path, *, gpu_layers: int, progress: Callable[[float], bool]) -> Model:
-        assert may_load.wait(PATIENCE_SECONDS)
-        return load(path, gpu_layers=gpu_layers, progress=progress)
-
-    monkeypatch.setattr(Model, "load", slow)
-    return may_load
 
 
 async def refusal(server: Running) -> CallError:
