@@ -42,6 +42,7 @@ MANAGED_BY = "modelbackend-operator"
 
 # Of a server, in its pod.
 GRPC_PORT = 50051
+HTTP_PORT = 8080
 CONTROL_PORT = 50052
 METRICS_PORT = 9090
 

@@ -18,6 +18,7 @@ from modelbackend_operator.api import (
     API_VERSION,
     FINALIZER,
     GRPC_PORT,
+    HTTP_PORT,
     LABEL_BACKEND_UID,
     LABEL_MANAGED_BY,
     LABEL_ORDINAL,
@@ -146,13 +147,13 @@ def instance_service(backend: Backend, name: str, ordinal: int, node_port: int, 
             "type": "NodePort",
             "externalTrafficPolicy": "Cluster",
             "selector": instance_selector(pod_uid),
-            "ports": [{**_SERVICE_PORT, "nodePort": node_port}],
+            "ports": [{**_GRPC_SERVICE_PORT, "nodePort": node_port}],
         },
     }
 
 
 def shared_service(backend: Backend, name: str) -> Raw:
-    """For callers inside the cluster: any instance of the backend that serves."""
+    """For callers inside the cluster: any instance of the backend that serves, over gRPC and over OpenAI's HTTP API."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -160,12 +161,18 @@ def shared_service(backend: Backend, name: str) -> Raw:
         "spec": {
             "type": "ClusterIP",
             "selector": shared_selector(backend.ref.uid),
-            "ports": [_SERVICE_PORT],
+            "ports": [_GRPC_SERVICE_PORT, _HTTP_SERVICE_PORT],
         },
     }
 
 
-_SERVICE_PORT: Raw = {"name": "grpc", "port": GRPC_PORT, "targetPort": "grpc", "protocol": "TCP"}
+_GRPC_SERVICE_PORT: Raw = {"name": "grpc", "port": GRPC_PORT, "targetPort": "grpc", "protocol": "TCP"}
+_HTTP_SERVICE_PORT: Raw = {"name": "http", "port": HTTP_PORT, "targetPort": "http", "protocol": "TCP"}
+
+INSTANCE_PORTS = {GRPC_PORT: "grpc"}
+"""Of an instance's Service: its ports and where they lead."""
+SHARED_PORTS = {GRPC_PORT: "grpc", HTTP_PORT: "http"}
+"""Of the shared Service. HTTP has no node port: the port that is claimed is gRPC's."""
 
 
 # -- the ledger, the lock, the token ---------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from modelbackend_operator.api import (
     ANNOTATION_REPLACES,
     ANNOTATION_STOP,
     ANNOTATION_TEMPLATE_HASH,
-    GRPC_PORT,
     LABEL_BACKEND_UID,
     LABEL_MANAGED_BY,
     LABEL_ORDINAL,
@@ -24,7 +23,13 @@ from modelbackend_operator.api import (
     READINESS_GATE,
     SCHEDULING_GATE,
 )
-from modelbackend_operator.manifests import instance_selector, ordinal_in_name, shared_selector
+from modelbackend_operator.manifests import (
+    INSTANCE_PORTS,
+    SHARED_PORTS,
+    instance_selector,
+    ordinal_in_name,
+    shared_selector,
+)
 from modelbackend_operator.model import (
     Backend,
     Claim,
@@ -357,14 +362,14 @@ def service_from(raw: Raw) -> Service:
         terminating=terminating(raw),
         intact=_labels_intact(raw)
         and selector == made
-        and _leads_to_grpc(spec, "NodePort" if of_instance else "ClusterIP"),
+        and (_leads(spec, "NodePort", INSTANCE_PORTS) if of_instance else _leads(spec, "ClusterIP", SHARED_PORTS)),
     )
 
 
-def _leads_to_grpc(spec: Raw, of_type: str) -> bool:
+def _leads(spec: Raw, of_type: str, ports: Mapping[int, str]) -> bool:
     """A port that others added beside ours is none of our business."""
-    ours = (port for port in entries(spec.get("ports")) if port.get("port") == GRPC_PORT)
-    leads_there = any(port.get("targetPort") == "grpc" for port in ours)
+    found = {port.get("port"): port.get("targetPort") for port in entries(spec.get("ports"))}
+    leads_there = found.items() >= ports.items()
     return leads_there and spec.get("type") == of_type and spec.get("externalTrafficPolicy") != "Local"
 
 

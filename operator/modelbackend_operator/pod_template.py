@@ -15,6 +15,7 @@ from modelbackend_operator.api import (
     CONTROL_PORT,
     FINALIZER,
     GRPC_PORT,
+    HTTP_PORT,
     METRICS_PORT,
     READINESS_GATE,
     SCHEDULING_GATE,
@@ -107,6 +108,7 @@ def _container(backend: Backend, spec: ModelBackendSpec, port: int | None, defau
         "image": spec.runtime.image or default_image,
         "ports": [
             {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP", **exposed},
+            {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
             {"name": "control", "containerPort": CONTROL_PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
         ],
@@ -155,6 +157,7 @@ def _environment(backend: Backend, spec: ModelBackendSpec) -> list[Raw]:
         "MODEL": backend.model,
         "UID": backend.ref.uid,
         "GRPC_PORT": GRPC_PORT,
+        "HTTP_PORT": HTTP_PORT,
         "CONTROL_PORT": CONTROL_PORT,
         "METRICS_PORT": METRICS_PORT,
         "CONTROL_TOKEN_FILE": f"{CONTROL_PATH}/{CONTROL_TOKEN_KEY}",
@@ -167,6 +170,7 @@ def _environment(backend: Backend, spec: ModelBackendSpec) -> list[Raw]:
         "KV_CACHE_TYPE": spec.runtime.kv_cache_type and spec.runtime.kv_cache_type.lower(),
         "FLASH_ATTENTION": spec.runtime.flash_attention and spec.runtime.flash_attention.lower(),
         "MAX_PENDING": spec.serving.max_pending,
+        "MAX_PENDING_TOKENS": spec.serving.max_pending_tokens,
         "REQUEST_TIMEOUT_SECONDS": spec.serving.request_timeout_seconds,
         "DRAIN_SECONDS": spec.shutdown.drain_seconds,
     }

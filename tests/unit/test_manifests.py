@@ -135,7 +135,11 @@ def test_the_shared_service_selects_every_instance_that_serves() -> None:
     body = manifests.shared_service(a_backend(), "smollm2")
     assert body["spec"]["type"] == "ClusterIP"
     assert body["spec"]["selector"] == {"modelbackend.dev/backend-uid": "uid-1", "modelbackend.dev/serving": "true"}
-    assert "nodePort" not in body["spec"]["ports"][0]
+    assert {port["name"]: (port["port"], port["targetPort"]) for port in body["spec"]["ports"]} == {
+        "grpc": (50051, "grpc"),
+        "http": (8080, "http"),
+    }
+    assert all("nodePort" not in port for port in body["spec"]["ports"])
 
 
 def test_a_claim_outlives_its_backend() -> None:

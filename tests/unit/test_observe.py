@@ -198,6 +198,12 @@ def test_a_service_that_others_edited_is_told_from_one_as_it_was_made(body: Json
     assert not service_from(as_served(body, edit)).intact
 
 
+def test_a_shared_service_without_the_http_port_is_put_right() -> None:
+    body = SERVICES_AS_MADE["the shared one"]
+    ports = [port for port in body["spec"]["ports"] if port["name"] != "http"]
+    assert not service_from(as_served(body, {"spec": {"ports": ports}})).intact
+
+
 def test_a_port_that_others_added_to_a_service_is_none_of_our_business() -> None:
     body = SERVICES_AS_MADE["the shared one"]
     ports = [*body["spec"]["ports"], {"name": "theirs", "port": 80, "targetPort": 80}]

@@ -97,7 +97,7 @@ def test_the_server_is_told_what_the_spec_says() -> None:
             "kvCacheType": "Q8_0",
             "flashAttention": "Enabled",
         },
-        serving={"maxPending": 5, "requestTimeoutSeconds": 60},
+        serving={"maxPending": 5, "maxPendingTokens": 700, "requestTimeoutSeconds": 60},
     )
     assert environment_of(body) == {
         "MODELBACKEND_MODEL_PATH": "/models/smollm2.gguf",
@@ -106,6 +106,7 @@ def test_the_server_is_told_what_the_spec_says() -> None:
         "MODELBACKEND_UID": "uid-1",
         "MODELBACKEND_POD_UID": "",
         "MODELBACKEND_GRPC_PORT": "50051",
+        "MODELBACKEND_HTTP_PORT": "8080",
         "MODELBACKEND_CONTROL_PORT": "50052",
         "MODELBACKEND_METRICS_PORT": "9090",
         "MODELBACKEND_CONTROL_TOKEN_FILE": "/var/run/modelbackend/control/token",
@@ -118,6 +119,7 @@ def test_the_server_is_told_what_the_spec_says() -> None:
         "MODELBACKEND_KV_CACHE_TYPE": "q8_0",
         "MODELBACKEND_FLASH_ATTENTION": "enabled",
         "MODELBACKEND_MAX_PENDING": "5",
+        "MODELBACKEND_MAX_PENDING_TOKENS": "700",
         "MODELBACKEND_REQUEST_TIMEOUT_SECONDS": "60",
         "MODELBACKEND_DRAIN_SECONDS": "30",
     }
