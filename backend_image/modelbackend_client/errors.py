@@ -6,7 +6,7 @@ import grpc
 import grpc.aio
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import DecodeError
-from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 DETAILS_KEY = "grpc-status-details-bin"
@@ -16,7 +16,7 @@ class CallError(Exception):
     """`reason` as inference.proto lists them; "" where the error is not the server's own (no connection, say).
 
     `not_started` promises that the model never saw the request: sending it again is safe. Without it, the model
-    may have worked on it.
+    may have worked on it. `field` is the path of the request's field at fault, if one is.
     """
 
     def __init__(
@@ -27,6 +27,7 @@ class CallError(Exception):
         reason: str = "",
         not_started: bool = False,
         retry_after_seconds: float | None = None,
+        field: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -34,6 +35,7 @@ class CallError(Exception):
         self.reason = reason
         self.not_started = not_started
         self.retry_after_seconds = retry_after_seconds
+        self.field = field
 
     def __str__(self) -> str:
         return f"{self.code.name}{f' ({self.reason})' if self.reason else ''}: {self.message}"
@@ -43,9 +45,9 @@ def from_rpc(error: grpc.RpcError | grpc.aio.AioRpcError) -> CallError:
     """Reads an error of either gRPC API."""
     assert isinstance(error, grpc.Call | grpc.aio.AioRpcError)
     code, message = error.code(), error.details() or ""
-    info, retry = ErrorInfo(), RetryInfo()
+    info, retry, bad = ErrorInfo(), RetryInfo(), BadRequest()
     for detail in _details(error):
-        for wanted in (info, retry):
+        for wanted in (info, retry, bad):
             if detail.Is(wanted.DESCRIPTOR):
                 detail.Unpack(wanted)
     return CallError(
@@ -54,6 +56,7 @@ def from_rpc(error: grpc.RpcError | grpc.aio.AioRpcError) -> CallError:
         reason=info.reason,
         not_started=info.metadata.get("not_started") == "true",
         retry_after_seconds=retry.retry_delay.ToTimedelta().total_seconds() if retry.HasField("retry_delay") else None,
+        field=bad.field_violations[0].field if bad.field_violations else "",
     )
 
 

@@ -42,7 +42,7 @@ class Admission:
         self.outcomes: Counter[Outcome] = Counter()
         self.accepted = 0
         self.started = 0
-        self.refused = 0
+        self.refused_count = 0
         # Set on every change that a supervisor may care about: of the lifecycle, or the house becoming empty.
         self.changed = asyncio.Event()
         metrics.queued.set_function(lambda: self.queued)
@@ -106,9 +106,11 @@ class Admission:
             if not self.inside:
                 self.changed.set()
 
-    def count_refusal(self, reason: Reason) -> None:
-        self.refused += 1
-        self.metrics.refusals.labels(reason.name).inc()
+    def refused(self, refusal: Refusal) -> Refusal:
+        """Counts it, and gives it back."""
+        self.refused_count += 1
+        self.metrics.refusals.labels(refusal.reason.name).inc()
+        return refusal
 
     # ---- for whoever asks and decides
 

@@ -8,103 +8,127 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from modelbackend.v1 import inference_pb2
 
 from .admission import Admission
-from .generation import Ended, Ending, Generation, Outcome, TokenMade, Work
+from .delivery import CallerGoneError, Delivery, Texts
+from .generation import AnyWork, Embedded, Ended, Ending, Event, Generation, Outcome, Scored
 from .refusals import Reason, Refusal
-from .text import TextDecoder
+from .wire import Reader
 
-FINISH_REASONS = {
-    Ending.STOP: inference_pb2.FINISH_REASON_STOP,
-    Ending.LENGTH: inference_pb2.FINISH_REASON_LENGTH,
-    Ending.CUT: inference_pb2.FINISH_REASON_CANCELLED,
-}
 OUTCOMES = {Ending.STOP: Outcome.STOP, Ending.LENGTH: Outcome.LENGTH, Ending.CUT: Outcome.CUT}
 CALLERS_HEAD_START_SECONDS = 0.1
 """A caller counts from when it sends, we from when we receive."""
+CUT = Refusal(Reason.CUT, "the server had to stop while this request was running")
+
+AWork = TypeVar("AWork", bound=AnyWork)
 
 
-class CallerGoneError(Exception):
-    """The caller went while we wrote to it."""
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What the doors know of a call beside its content. `seconds` are left of the caller's own deadline."""
+
+    request_id: str
+    seconds: float | None
 
 
 class CallerStalledError(Exception):
     """The caller is there and has taken nothing for as long as the server lets one."""
 
 
-class Delivery(Protocol):
-    """Where the answer goes. Both wait for a slow caller, and may raise CallerGoneError."""
-
-    async def delta(self, delta: inference_pb2.TextDelta) -> None: ...
-    async def finished(self, finished: inference_pb2.Finished) -> None: ...
-
-
-class Whole:
-    """Collects the answer for a call that answers once."""
-
-    def __init__(self) -> None:
-        self.response = inference_pb2.GenerateResponse()
-        self._texts: list[str] = []
-
-    async def delta(self, delta: inference_pb2.TextDelta) -> None:
-        self._texts.append(delta.text)
-        self.response.logprobs.extend(delta.logprobs)
-
-    async def finished(self, finished: inference_pb2.Finished) -> None:
-        self.response.text = "".join(self._texts)
-        self.response.finished.CopyFrom(finished)
+class Receiver(Protocol):
+    async def take(self, events: Sequence[Event]) -> None:
+        """Events in order; the last call ends with Ended, if the engine has said all. May raise CallerGoneError."""
+        ...
 
 
 async def generate(
-    admission: Admission,
-    request: inference_pb2.GenerateRequest,
-    delivery: Delivery,
-    *,
-    request_id: str,
-    callers_seconds: float | None,
+    admission: Admission, request: inference_pb2.GenerateRequest, delivery: Delivery, call: Call
 ) -> Refusal | None:
     """Answers a request to its end; returns the error that it shall end with, if any.
 
-    `callers_seconds` is what is left of the caller's own deadline. A caller that goes cancels this coroutine.
+    A caller that goes cancels this coroutine.
     """
+    return await _host(
+        admission,
+        lambda reader: reader.work(request),
+        lambda reader, work: Texts(work, reader.loaded.vocabulary, delivery),
+        call,
+    )
+
+
+class Results:
+    """What the engine made of a request that is answered once: scores or vectors."""
+
+    def __init__(self) -> None:
+        self.scored: list[Scored] = []
+        self.embedded: list[Embedded] = []
+        self.cut = False
+
+    async def take(self, events: Sequence[Event]) -> None:
+        self.cut = events[-1] == Ended(Ending.CUT)
+        self.scored += [event for event in events if isinstance(event, Scored)]
+        self.embedded += [event for event in events if isinstance(event, Embedded)]
+
+
+async def results(
+    admission: Admission, read: Callable[[Reader], AWork | Refusal], call: Call
+) -> tuple[AWork, Results] | Refusal:
+    """Has scores or vectors made, whole or not at all."""
+    collected = Results()
+    works: list[AWork] = []
+
+    def receive(_: Reader, work: AWork) -> Results:
+        works.append(work)
+        return collected
+
+    refusal = await _host(admission, read, receive, call)
+    if refusal is None and collected.cut:
+        refusal = CUT
+    return (works[0], collected) if refusal is None else refusal
+
+
+async def _host(
+    admission: Admission,
+    read: Callable[[Reader], AWork | Refusal],
+    receive: Callable[[Reader, AWork], Receiver],
+    call: Call,
+) -> Refusal | None:
     limit_seconds = admission.settings.request_timeout_seconds
-    seconds = limit_seconds if callers_seconds is None else min(callers_seconds, limit_seconds)
-    generation = await _accept(admission, request, request_id, deadline=time.monotonic() + seconds)
-    if isinstance(generation, Refusal):
-        admission.count_refusal(generation.reason)
-        return generation
-    with admission.hosted(generation):
-        return await answer(generation, delivery, admission.settings.stall_seconds)
-
-
-async def _accept(
-    admission: Admission, request: inference_pb2.GenerateRequest, request_id: str, deadline: float
-) -> Generation | Refusal:
+    deadline = time.monotonic() + (limit_seconds if call.seconds is None else min(call.seconds, limit_seconds))
     # Asked before the work of reading, so that a flood is refused cheaply; `accept` asks again after it.
     reader = admission.ready()
     if isinstance(reader, Refusal):
-        return reader
-    work = await asyncio.to_thread(reader.work, request)
-    return work if isinstance(work, Refusal) else admission.accept(work, deadline, request_id)
+        return admission.refused(reader)
+    work = await asyncio.to_thread(read, reader)
+    if isinstance(work, Refusal):
+        return admission.refused(work)
+    generation = admission.accept(work, deadline, call.request_id)
+    if isinstance(generation, Refusal):
+        return admission.refused(generation)
+    with admission.hosted(generation):
+        return await answer(generation, receive(reader, work), admission.settings.stall_seconds)
 
 
-async def answer(generation: Generation, delivery: Delivery, stall_seconds: float) -> Refusal | None:
+async def answer(generation: Generation, receiver: Receiver, stall_seconds: float) -> Refusal | None:
     """Delivers a generation to its end, and sets its outcome; returns the error that the call shall end with."""
     try:
         async with asyncio.timeout(generation.deadline - time.monotonic()):
-            ending, token_count = await follow(generation, delivery, stall_seconds)
-            if ending is Ending.NEVER_STARTED:
-                generation.outcome = Outcome.CUT
-                return Refusal(Reason.STOPPED, "the server stopped before the request could start")
-            if ending is Ending.DECODE_FAILED:
-                generation.outcome = Outcome.FAILED
-                return Refusal(Reason.DECODE_FAILED, "llama.cpp could not evaluate this request; see the server's log")
-            if ending is Ending.ORDERED:
-                return Refusal(Reason.CANCELLED, "the request was cancelled by an order to the server")
-            await delivery.finished(_finished(generation, ending, token_count))
+            ending = await follow(generation, receiver, stall_seconds)
+            match ending:
+                case Ending.NEVER_STARTED:
+                    generation.outcome = Outcome.CUT
+                    return Refusal(Reason.STOPPED, "the server stopped before the request could start")
+                case Ending.DECODE_FAILED:
+                    generation.outcome = Outcome.FAILED
+                    words = "llama.cpp could not evaluate this request; see the server's log"
+                    return Refusal(Reason.DECODE_FAILED, words)
+                case Ending.ORDERED:
+                    return Refusal(Reason.CANCELLED, "the request was cancelled by an order to the server")
             generation.outcome = OUTCOMES[ending]
     except TimeoutError:
         generation.outcome = Outcome.DEADLINE
@@ -123,30 +147,14 @@ async def answer(generation: Generation, delivery: Delivery, stall_seconds: floa
     return None
 
 
-async def follow(generation: Generation, delivery: Delivery, stall_seconds: float) -> tuple[Ending, int]:
-    """Delivers text as it comes; returns how it ended and the number of tokens made."""
-    decoder = TextDecoder()
-    made = 0
+async def follow(generation: Generation, receiver: Receiver, stall_seconds: float) -> Ending:
+    """Hands events on as they come, to their end."""
     while True:
         events = await generation.take()
-        pieces = [event.piece for event in events if isinstance(event, TokenMade)]
-        made += len(pieces)
-        ended = events[-1] if isinstance(events[-1], Ended) else None
-        text, token_count = decoder.feed(pieces, final=ended is not None)
-        if text:
-            try:
-                async with asyncio.timeout(stall_seconds):
-                    await delivery.delta(inference_pb2.TextDelta(text=text, token_count=token_count))
-            except TimeoutError:
-                raise CallerStalledError from None
-        if ended is not None:
-            return ended.ending, made
-
-
-def _finished(generation: Generation, ending: Ending, token_count: int) -> inference_pb2.Finished:
-    work = generation.work
-    return inference_pb2.Finished(
-        finish_reason=FINISH_REASONS[ending],
-        usage=inference_pb2.Usage(prompt_tokens=work.prompt_tokens, completion_tokens=token_count),
-        seed=work.sampling.seed if isinstance(work, Work) and not work.sampling.greedy else None,
-    )
+        try:
+            async with asyncio.timeout(stall_seconds):
+                await receiver.take(events)
+        except TimeoutError:
+            raise CallerStalledError from None
+        if isinstance(events[-1], Ended):
+            return events[-1].ending

@@ -57,6 +57,13 @@ class ControlService(control_pb2_grpc.ControlServicer):
         self._admission.drain(time.monotonic() + seconds)
         return control_pb2.DrainResponse(status=self._status())
 
+    async def CancelRequest(  # noqa: N802
+        self,
+        request: control_pb2.CancelRequestRequest,
+        context: Context,  # noqa: ARG002
+    ) -> control_pb2.CancelRequestResponse:
+        return control_pb2.CancelRequestResponse(cancelled=self._admission.cancel(request.request_id))
+
     async def Abort(  # noqa: N802
         self,
         request: control_pb2.AbortRequest,
@@ -112,5 +119,5 @@ class ControlService(control_pb2_grpc.ControlServicer):
             finished=outcomes[Outcome.STOP] + outcomes[Outcome.LENGTH],
             cancelled=sum(outcomes[outcome] for outcome in CANCELLED_OUTCOMES),
             failed=outcomes[Outcome.FAILED],
-            refused=self._admission.refused,
+            refused=self._admission.refused_count,
         )

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
 from modelbackend.v1 import inference_pb2, inference_pb2_grpc, model_info_pb2
 
+from . import judging, vectors
 from .admission import Admission
-from .answering import CallerGoneError, Delivery, Whole, generate
+from .answering import AWork, Call, Results, generate, results
 from .checks import REQUEST_ID_KEY, request_id
+from .delivery import CallerGoneError, Delivery, Whole
 from .interceptors import value
-from .refusals import Reason, Refusal, abort
+from .refusals import Refusal, abort
 from .wire import Reader, model_info
 
 if TYPE_CHECKING:
@@ -90,33 +93,33 @@ class InferenceService(inference_pb2_grpc.InferenceServicer):
         return inference_pb2.ApplyTemplateResponse(text=text)
 
     async def Embed(  # noqa: N802
-        self,
-        request: inference_pb2.EmbedRequest,  # noqa: ARG002
-        context: Context,
+        self, request: inference_pb2.EmbedRequest, context: Context
     ) -> inference_pb2.EmbedResponse:
-        words = "this model generates text; ask a ModelBackend of mode Embed for vectors"
-        await abort(context, Refusal(Reason.MODEL_CANNOT, words))
+        most = self._admission.settings.max_batch_inputs
+        work, made = await self._results(context, lambda reader: vectors.embed_work(reader, request, most))
+        return vectors.embeddings(work, made.embedded)
 
     async def Rerank(  # noqa: N802
-        self,
-        request: inference_pb2.RerankRequest,  # noqa: ARG002
-        context: Context,
+        self, request: inference_pb2.RerankRequest, context: Context
     ) -> inference_pb2.RerankResponse:
-        await abort(context, Refusal(Reason.MODEL_CANNOT, "this model generates text; it ranks no documents"))
+        most = self._admission.settings.max_batch_inputs
+        work, made = await self._results(context, lambda reader: vectors.rerank_work(reader, request, most))
+        return vectors.ranking(request, work, made.embedded)
 
     async def ScoreChoices(  # noqa: N802
-        self,
-        request: inference_pb2.ScoreChoicesRequest,  # noqa: ARG002
-        context: Context,
+        self, request: inference_pb2.ScoreChoicesRequest, context: Context
     ) -> inference_pb2.ScoreChoicesResponse:
-        await abort(context, Refusal(Reason.UNSUPPORTED, "this version of the server does not score choices"))
+        work, made = await self._results(context, lambda reader: judging.score_work(reader, request))
+        return judging.scores(work, made.scored)
 
     async def Decide(  # noqa: N802
-        self,
-        request: inference_pb2.DecideRequest,  # noqa: ARG002
-        context: Context,
+        self, request: inference_pb2.DecideRequest, context: Context
     ) -> inference_pb2.DecideResponse:
-        await abort(context, Refusal(Reason.UNSUPPORTED, "this version of the server does not decide"))
+        question = judging.question(request)
+        if isinstance(question, Refusal):
+            await abort(context, self._admission.refused(question))
+        work, made = await self._results(context, lambda reader: judging.decide_work(reader, request, question))
+        return judging.decision(question, work, made.scored)
 
     async def GetModelInfo(  # noqa: N802
         self,
@@ -134,12 +137,21 @@ class InferenceService(inference_pb2_grpc.InferenceServicer):
         return self._admission.reader
 
     async def _generate(self, request: inference_pb2.GenerateRequest, context: Context, delivery: Delivery) -> None:
+        call = await self._call(context)
+        refusal = await generate(self._admission, request, delivery, call)
+        if refusal is not None:
+            await abort(context, refusal, (REQUEST_ID_KEY, call.request_id))
+
+    async def _results(self, context: Context, read: Callable[[Reader], AWork | Refusal]) -> tuple[AWork, Results]:
+        call = await self._call(context)
+        made = await results(self._admission, read, call)
+        if isinstance(made, Refusal):
+            await abort(context, made, (REQUEST_ID_KEY, call.request_id))
+        return made
+
+    async def _call(self, context: Context) -> Call:
         name = request_id(value(context.invocation_metadata(), REQUEST_ID_KEY))
         if isinstance(name, Refusal):
-            await abort(context, name)
+            await abort(context, self._admission.refused(name))
         context.set_trailing_metadata(((REQUEST_ID_KEY, name),))
-        refusal = await generate(
-            self._admission, request, delivery, request_id=name, callers_seconds=context.time_remaining()
-        )
-        if refusal is not None:
-            await abort(context, refusal, (REQUEST_ID_KEY, name))
+        return Call(name, context.time_remaining())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class CheckCalls(grpc.aio.ServerInterceptor):
-    def __init__(self, checks: Checks, on_refusal: Callable[[Refusal], None] = lambda _: None) -> None:
+    def __init__(self, checks: Checks, on_refusal: Callable[[Refusal], object] = lambda _: None) -> None:
         self._checks = checks
         self._on_refusal = on_refusal
 

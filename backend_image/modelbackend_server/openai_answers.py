@@ -11,13 +11,12 @@ from aiohttp import hdrs, web
 from modelbackend.v1 import inference_pb2
 
 from . import openai_wire
-from .answering import CallerGoneError, Delivery, Whole
+from .answering import CUT
 from .checks import REQUEST_ID_KEY
+from .delivery import CallerGoneError, Delivery, Whole
 from .openai_errors import error_body, error_response
 from .openai_wire import Json
-from .refusals import Reason, Refusal
-
-CUT = Refusal(Reason.CUT, "the server had to stop while this request was running")
+from .refusals import Refusal
 
 
 class Shape(Protocol):

@@ -81,7 +81,7 @@ def error_response(refusal: Refusal, request_name: str = "") -> web.Response:
 def http_error(request: web.Request, error: web.HTTPException) -> web.Response:
     """An error of HTTP itself: an unknown path, a method, a body too large."""
     words = {
-        404: f"there is nothing at {request.path}; /v1/models, /v1/chat/completions and /v1/completions are",
+        404: f"there is nothing at {request.path}; OpenAI's API begins at /v1",
         405: f"{request.path} does not take {request.method}",
     }.get(error.status, error.text or error.reason)
     kind = "invalid_request_error"

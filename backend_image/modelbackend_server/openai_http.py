@@ -11,15 +11,16 @@ from typing import Any
 from aiohttp import hdrs, web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from . import openai_wire
+from . import openai_wire, vectors
 from .admission import Admission
-from .answering import CallerGoneError, generate
+from .answering import Call, generate, results
 from .checks import REQUEST_ID_KEY, Checks, request_id
+from .delivery import CallerGoneError
 from .lifecycle import State
 from .log import logger
 from .openai_answers import Answer, ChatShape, CompletionShape, Envelope, EventStream, Shape, WholeAnswer
 from .openai_errors import error_response, http_error
-from .openai_wire import ChatCompletion, Completion, Json
+from .openai_wire import ChatCompletion, Completion, Embeddings, Json, Rerank
 from .refusals import Reason, Refusal
 
 TIMEOUT_KEY = "x-modelbackend-timeout-seconds"
@@ -43,6 +44,8 @@ class OpenAiHttp:
                 web.get("/v1/models/{model:.+}", self._model),
                 web.post("/v1/chat/completions", self._chat),
                 web.post("/v1/completions", self._completion),
+                web.post("/v1/embeddings", self._embeddings),
+                web.post("/v1/rerank", self._rerank),
             ]
         )
 
@@ -66,8 +69,7 @@ class OpenAiHttp:
             return error_response(Refusal(Reason.DECODE_FAILED, "the server broke on this request; see its log"))
 
     def _refused(self, refusal: Refusal, name: str = "") -> web.Response:
-        self._admission.count_refusal(refusal.reason)
-        return error_response(refusal, name)
+        return error_response(self._admission.refused(refusal), name)
 
     # ---- for those who watch
 
@@ -107,28 +109,60 @@ class OpenAiHttp:
     async def _answer(
         self, request: web.Request, kind: type[Any], shape: Shape, prefix: str, object_name: str
     ) -> web.StreamResponse:
+        read = await self._call(request, kind)
+        if isinstance(read, web.Response):
+            return read
+        call, body = read
+        envelope = Envelope(
+            f"{object_name}.chunk" if body.stream and kind is ChatCompletion else object_name,
+            f"{prefix}-{call.request_id}",
+            self._checks.identity.model,
+        )
+        answer: Answer = WholeAnswer(envelope, shape, call.request_id)
+        if body.stream:
+            with_usage = bool(body.stream_options and body.stream_options.include_usage)
+            answer = EventStream(request, envelope, shape, call.request_id, usage_at_the_end=with_usage)
+        refusal = await generate(self._admission, body.request(), answer, call)
+        return await answer.respond(refusal)
+
+    async def _embeddings(self, request: web.Request) -> web.Response:
+        read = await self._call(request, Embeddings)
+        if isinstance(read, web.Response):
+            return read
+        call, body = read
+        asked, most = body.request(), self._admission.settings.max_batch_inputs
+        made = await results(self._admission, lambda reader: vectors.embed_work(reader, asked, most), call)
+        if isinstance(made, Refusal):
+            return error_response(made, call.request_id)
+        return self._found(openai_wire.embeddings(body, vectors.embeddings(made[0], made[1].embedded)), call)
+
+    async def _rerank(self, request: web.Request) -> web.Response:
+        read = await self._call(request, Rerank)
+        if isinstance(read, web.Response):
+            return read
+        call, body = read
+        asked, most = body.request(), self._admission.settings.max_batch_inputs
+        made = await results(self._admission, lambda reader: vectors.rerank_work(reader, asked, most), call)
+        if isinstance(made, Refusal):
+            return error_response(made, call.request_id)
+        return self._found(openai_wire.ranking(body, vectors.ranking(asked, made[0], made[1].embedded)), call)
+
+    def _found(self, answer: Json, call: Call) -> web.Response:
+        whole = answer | {"model": self._checks.identity.model}
+        return web.json_response(whole, headers={REQUEST_ID_KEY: call.request_id})
+
+    async def _call(self, request: web.Request, kind: type[Any]) -> tuple[Call, Any] | web.Response:
+        """The call's name, its deadline and its body; or the answer that says what is wrong with one of them."""
         name = request_id(request.headers.get(REQUEST_ID_KEY))
         if isinstance(name, Refusal):
             return self._refused(name)
-        callers_seconds = _callers_seconds(request)
-        if isinstance(callers_seconds, Refusal):
-            return self._refused(callers_seconds, name)
+        seconds = _callers_seconds(request)
+        if isinstance(seconds, Refusal):
+            return self._refused(seconds, name)
         body = await self._read(request, kind)
         if isinstance(body, Refusal):
             return self._refused(body, name)
-        envelope = Envelope(
-            f"{object_name}.chunk" if body.stream and kind is ChatCompletion else object_name,
-            f"{prefix}-{name}",
-            self._checks.identity.model,
-        )
-        answer: Answer = WholeAnswer(envelope, shape, name)
-        if body.stream:
-            with_usage = bool(body.stream_options and body.stream_options.include_usage)
-            answer = EventStream(request, envelope, shape, name, usage_at_the_end=with_usage)
-        refusal = await generate(
-            self._admission, body.request(), answer, request_id=name, callers_seconds=callers_seconds
-        )
-        return await answer.respond(refusal)
+        return Call(name, seconds), body
 
     async def _read(self, request: web.Request, kind: type[Any]) -> Any:
         try:

@@ -6,7 +6,9 @@ provider keeps it) is taken and left alone. A field that is null is a field that
 
 from __future__ import annotations
 
+import base64
 import json
+import struct
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -26,7 +28,7 @@ ROLES = {
 }
 FINISH_REASONS = {inference_pb2.FINISH_REASON_STOP: "stop", inference_pb2.FINISH_REASON_LENGTH: "length"}
 # Names of our fields that OpenAI's API gives another name to.
-PARAMETERS = {"chat": "messages", "json_schema": "response_format", "top_logprobs": "logprobs"}
+PARAMETERS = {"chat": "messages", "json_schema": "response_format", "top_logprobs": "logprobs", "inputs": "input"}
 PREFIXES = ("chat.", "sampling.")
 
 Json = dict[str, Any]
@@ -47,7 +49,8 @@ def parameter_name(field: str) -> str:
     """What OpenAI's API calls the parameter that fills this field of ours."""
     for prefix in PREFIXES:
         field = field.removeprefix(prefix)
-    return PARAMETERS.get(field, field)
+    name, bracket, rest = field.partition("[")
+    return PARAMETERS.get(name, name) + bracket + rest
 
 
 class _Part(BaseModel):
@@ -186,7 +189,30 @@ class Completion(Body):
         return request
 
 
-Kind = TypeVar("Kind", ChatCompletion, Completion)
+class Embeddings(_Part):
+    model: str | None = None
+    input: Annotated[list[str], BeforeValidator(_text_as_list)]
+    encoding_format: Literal["float", "base64"] = "float"
+    user: str | None = None
+
+    def request(self) -> inference_pb2.EmbedRequest:
+        return inference_pb2.EmbedRequest(inputs=self.input)
+
+
+class Rerank(_Part):
+    """Not OpenAI's: the form that Jina's, Cohere's and llama-server's `/v1/rerank` share."""
+
+    model: str | None = None
+    query: str
+    documents: list[str]
+    top_n: Count | None = None
+    return_documents: bool = False
+
+    def request(self) -> inference_pb2.RerankRequest:
+        return inference_pb2.RerankRequest(query=self.query, documents=self.documents, top_n=self.top_n)
+
+
+Kind = TypeVar("Kind", ChatCompletion, Completion, Embeddings, Rerank)
 
 
 def read(kind: type[Kind], body: bytes) -> Kind | Refusal:
@@ -203,6 +229,29 @@ def read(kind: type[Kind], body: bytes) -> Kind | Refusal:
 
 
 # -- answers ---------------------------------------------------------------------------------------------------------
+
+
+def embeddings(body: Embeddings, response: inference_pb2.EmbedResponse) -> Json:
+    tokens = sum(embedding.prompt_tokens for embedding in response.embeddings)
+    data = []
+    for index, embedding in enumerate(response.embeddings):
+        vector: object = list(embedding.values)
+        if body.encoding_format == "base64":
+            # Little-endian float32, as the official clients read it.
+            vector = base64.b64encode(struct.pack(f"<{len(embedding.values)}f", *embedding.values)).decode()
+        data.append({"object": "embedding", "index": index, "embedding": vector})
+    return {"object": "list", "data": data, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+
+
+def ranking(body: Rerank, response: inference_pb2.RerankResponse) -> Json:
+    results = []
+    for ranked in response.documents:
+        result: Json = {"index": ranked.index, "relevance_score": ranked.score}
+        if body.return_documents:
+            result["document"] = {"text": body.documents[ranked.index]}
+        results.append(result)
+    tokens = response.prompt_tokens
+    return {"object": "list", "results": results, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
 
 
 def usage(finished: inference_pb2.Finished) -> Json:

@@ -77,7 +77,7 @@ class Server:
             backend_uid=settings.uid, model=settings.model_name, pod_uid=settings.pod_uid
         )
         checks = Checks(identity, on_call=self.metrics.count_call)
-        guard = CheckCalls(checks, lambda refusal: self.admission.count_refusal(refusal.reason))
+        guard = CheckCalls(checks, self.admission.refused)
         self._inference = grpc.aio.server(interceptors=[guard], options=_options(settings))
         inference_pb2_grpc.add_InferenceServicer_to_server(InferenceService(self.admission, identity), self._inference)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._inference)

@@ -83,6 +83,7 @@ class Settings(BaseSettings):
     max_pending_tokens: int | None = Field(
         None, ge=1, le=1_000_000_000, description="tokens of prompts that may wait; any number if not given"
     )
+    max_batch_inputs: int = Field(1024, ge=1, le=100_000, description="texts in one request for vectors or a ranking")
     request_timeout_seconds: float = Field(600, gt=0, le=604_800, description="longest time of any request")
     stall_seconds: float = Field(
         60, gt=0, le=604_800, description="longest time a caller may take nothing of its answer"

@@ -9,24 +9,25 @@ from jinja2 import TemplateSyntaxError
 
 from modelbackend.v1 import inference_pb2, model_info_pb2
 
+from . import parameters
 from .chat import ChatTemplate, Message, TemplateRefusalError
 from .engine import Loaded
 from .generation import Work
 from .log import logger
 from .refusals import Reason, Refusal
-from .sampling import SamplingParameters, draw_seed
 
 ROLES = {
     inference_pb2.ROLE_SYSTEM: "system",
     inference_pb2.ROLE_USER: "user",
     inference_pb2.ROLE_ASSISTANT: "assistant",
 }
-TOP_K_MAX = 2**31 - 1
-DEFAULTS = SamplingParameters()
-UNSUPPORTED = frozenset({"stop", "top_logprobs", "grammar", "json_schema"})
-UNSUPPORTED_SAMPLING = frozenset({"logit_bias", "frequency_penalty", "presence_penalty", "typical_p"})
 
-Input = inference_pb2.GenerateRequest | inference_pb2.TokenizeRequest
+Input = (
+    inference_pb2.GenerateRequest
+    | inference_pb2.TokenizeRequest
+    | inference_pb2.ScoreChoicesRequest
+    | inference_pb2.DecideRequest
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +53,35 @@ class Reader:
             return cls(loaded, None)
 
     def work(self, request: inference_pb2.GenerateRequest) -> Work | Refusal:
-        if unsupported := unsupported_field(request):
-            words = f"this version of the server does not support {unsupported}; leave it out"
-            return Refusal(Reason.UNSUPPORTED, words, unsupported)
-        sampling = sampling_parameters(request.sampling)
+        if self.loaded.mode != "generate":
+            return Refusal(Reason.MODEL_CANNOT, "this ModelBackend makes vectors of texts; it generates none")
+        refusal = parameters.why_not(request)
+        sampling = refusal or parameters.sampling(request.sampling, self.loaded.facts.vocabulary_size)
         if isinstance(sampling, Refusal):
             return sampling
-        if request.HasField("max_tokens") and request.max_tokens == 0:
-            return Refusal(Reason.BAD_REQUEST, "max_tokens is 0, it must be at least 1", "max_tokens")
         prompt = self.tokens(request)
         if isinstance(prompt, Refusal):
             return prompt
         room = self.loaded.context_length - len(prompt)
         if room < 1:
-            return Refusal(
-                Reason.PROMPT_TOO_LONG,
-                f"the prompt is {len(prompt)} tokens long, at most {self.loaded.context_length - 1} fit a context of "
-                f"{self.loaded.context_length} with one token of completion",
-                request.WhichOneof("input") or "",
-            )
-        return Work(prompt, min(request.max_tokens, room) if request.HasField("max_tokens") else room, sampling)
+            return self.too_long(f"the prompt is {len(prompt)}", 1, request.WhichOneof("input") or "")
+        grammar = parameters.grammar(request, self.loaded.vocabulary)
+        if isinstance(grammar, Refusal):
+            return grammar
+        return Work(
+            prompt,
+            min(request.max_tokens, room) if request.HasField("max_tokens") else room,
+            sampling,
+            stop=tuple(request.stop),
+            logprobs=request.top_logprobs if request.HasField("top_logprobs") else None,
+            grammar=grammar,
+        )
+
+    def too_long(self, what: str, with_tokens: int, field: str) -> Refusal:
+        length = self.loaded.context_length
+        words = f"{what} tokens long, at most {length - with_tokens} fit a context of {length}"
+        more = " with one token of completion" if with_tokens else ""
+        return Refusal(Reason.PROMPT_TOO_LONG, words + more, field)
 
     def tokens(self, request: Input) -> list[int] | Refusal:
         """What the model evaluates for this input: 1 token or more."""
@@ -114,49 +124,21 @@ class Reader:
             words = f"the model's chat template refuses these messages: {refused}"
             return Refusal(Reason.BAD_REQUEST, words, "chat.messages")
 
-    def _chat_tokens(self, messages: Sequence[inference_pb2.ChatMessage]) -> list[int] | Refusal:
-        text = self.layout(messages)
-        if isinstance(text, Refusal):
-            return text
-        # Templates write special tokens out, the first one too, or leave that one to the tokenizer.
+    def laid_out_tokens(self, text: str) -> list[int]:
+        """Of what a template made: it writes special tokens out, the first one too, or leaves that one to us."""
         vocabulary = self.loaded.vocabulary
         tokens = vocabulary.tokenize(text, add_special=False, parse_special=True)
         if vocabulary.adds_bos and tokens[:1] != [vocabulary.bos]:
             tokens.insert(0, vocabulary.bos)
-        return tokens or Refusal(Reason.BAD_REQUEST, "the chat template makes nothing of these messages", "chat")
+        return tokens
 
-
-def unsupported_field(request: inference_pb2.GenerateRequest) -> str:
-    """The path of the first field that the engine cannot honour yet; "" if there is none."""
-    given = {descriptor.name for descriptor, _ in request.ListFields()}
-    sampling = {descriptor.name for descriptor, _ in request.sampling.ListFields()}
-    paths = [*(given & UNSUPPORTED), *(f"sampling.{name}" for name in sampling & UNSUPPORTED_SAMPLING)]
-    return min(paths, default="")
-
-
-def sampling_parameters(sampling: inference_pb2.Sampling) -> SamplingParameters | Refusal:
-    """Defaults filled in and ranges checked, as Sampling in inference.proto gives them."""
-    given = {descriptor.name for descriptor, _ in sampling.ListFields()}
-    values = SamplingParameters(
-        repeat_penalty=sampling.repeat_penalty if "repeat_penalty" in given else DEFAULTS.repeat_penalty,
-        top_k=sampling.top_k if "top_k" in given else DEFAULTS.top_k,
-        top_p=sampling.top_p if "top_p" in given else DEFAULTS.top_p,
-        min_p=sampling.min_p if "min_p" in given else DEFAULTS.min_p,
-        temperature=sampling.temperature if "temperature" in given else DEFAULTS.temperature,
-        seed=sampling.seed if "seed" in given else draw_seed(),
-    )
-    ranges = (
-        ("repeat_penalty", 0 < values.repeat_penalty <= 10, "more than 0 and at most 10"),
-        ("top_k", values.top_k <= TOP_K_MAX, f"0 to {TOP_K_MAX}"),
-        ("top_p", 0 < values.top_p <= 1, "more than 0 and at most 1"),
-        ("min_p", 0 <= values.min_p <= 1, "0 to 1"),
-        ("temperature", 0 <= values.temperature <= 10, "0 to 10"),
-    )
-    for name, inside, words in ranges:
-        if not inside:
-            message = f"sampling.{name} is {getattr(values, name):g}, it must be {words}"
-            return Refusal(Reason.BAD_REQUEST, message, f"sampling.{name}")
-    return values
+    def _chat_tokens(self, messages: Sequence[inference_pb2.ChatMessage]) -> list[int] | Refusal:
+        text = self.layout(messages)
+        if isinstance(text, Refusal):
+            return text
+        return self.laid_out_tokens(text) or Refusal(
+            Reason.BAD_REQUEST, "the chat template makes nothing of these messages", "chat"
+        )
 
 
 def model_info(loaded: Loaded, sha256: str) -> model_info_pb2.ModelInfo:

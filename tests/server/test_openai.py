@@ -337,3 +337,29 @@ async def test_both_doors_count_into_the_same_house(tiny: Path) -> None:
         await chat(client)
         await server.stub.Generate(inference_pb2.GenerateRequest(prompt="the", max_tokens=1))
         assert requests_total(server, "length") == 2
+
+
+async def test_stop_log_probabilities_and_grammar_come_through(tiny: Path) -> None:
+    async with running(tiny) as server, server.openai() as client:
+        text = (await completion(client, max_tokens=20)).choices[0].text
+        stopped = (await completion(client, max_tokens=20, stop=text[3:6])).choices[0]
+        assert (stopped.text, stopped.finish_reason) == (text[: text.index(text[3:6])], "stop")
+
+        answer = (await chat(client, logprobs=True, top_logprobs=2)).choices[0]
+        assert len(answer.logprobs.content) == 5
+        for each in answer.logprobs.content:
+            assert each.top_logprobs[0].logprob == pytest.approx(each.logprob)
+            assert [len(each.top_logprobs), bytes(each.bytes).decode(errors="replace")] == [2, each.token]
+
+        legacy = (await completion(client, logprobs=1)).choices[0].logprobs
+        chunks = [chunk.choices[0].logprobs async for chunk in await completion(client, logprobs=1, stream=True)]
+        streamed = [found for found in chunks if found is not None]
+        assert [token for found in streamed for token in found.tokens] == legacy.tokens
+        assert [logprob for found in streamed for logprob in found.token_logprobs] == legacy.token_logprobs
+        assert legacy.text_offset[0] == 0
+
+        grammar = {"grammar": 'root ::= "time" | "of"'}
+        assert (await chat(client, extra_body=grammar)).choices[0].message.content in ("time", "of")
+        with pytest.raises(openai.BadRequestError, match="no rule called root") as refused:
+            await chat(client, extra_body={"grammar": "x ::= [a-z]"})
+        assert refused.value.param == "grammar"

@@ -96,6 +96,7 @@ def write_embedding_gguf(path: Path) -> None:
     writer.add_unk_token_id(1)
     writer.add_bos_token_id(2)
     writer.add_eos_token_id(3)
+    writer.add_sep_token_id(3)
     square, row = np.eye(WIDTH, dtype=np.float32), np.ones(WIDTH, np.float32)
     named: dict[str, npt.NDArray[np.float32]] = {
         "token_embd.weight": np.ones((len(pieces), WIDTH), np.float32),

@@ -54,6 +54,11 @@ class ControlServer(control_pb2_grpc.ControlServicer):
         self.aborted_for.append(request.reason)
         return control_pb2.AbortResponse()
 
+    async def CancelRequest(  # noqa: N802
+        self, request: control_pb2.CancelRequestRequest, context: Any
+    ) -> control_pb2.CancelRequestResponse:
+        raise NotImplementedError("the operator cancels no request by its name")
+
     async def _admit(self, context: Any) -> None:
         if self.silent:
             await asyncio.Event().wait()

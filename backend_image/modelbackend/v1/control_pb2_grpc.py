@@ -48,6 +48,11 @@ class ControlStub:
                 request_serializer=modelbackend_dot_v1_dot_control__pb2.DrainRequest.SerializeToString,
                 response_deserializer=modelbackend_dot_v1_dot_control__pb2.DrainResponse.FromString,
                 _registered_method=True)
+        self.CancelRequest = channel.unary_unary(
+                '/modelbackend.v1.Control/CancelRequest',
+                request_serializer=modelbackend_dot_v1_dot_control__pb2.CancelRequestRequest.SerializeToString,
+                response_deserializer=modelbackend_dot_v1_dot_control__pb2.CancelRequestResponse.FromString,
+                _registered_method=True)
         self.Abort = channel.unary_unary(
                 '/modelbackend.v1.Control/Abort',
                 request_serializer=modelbackend_dot_v1_dot_control__pb2.AbortRequest.SerializeToString,
@@ -84,6 +89,14 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CancelRequest(self, request, context):
+        """Ends every request of this name (inference.proto tells of names) that is waiting or running, with CANCELLED. Whose
+        answer is only still being delivered is left to it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Abort(self, request, context):
         """Ends the process now: nothing new is taken, what runs is cut with FINISH_REASON_CANCELLED, what waits is
         refused with UNAVAILABLE / STOPPED, and the process ends with code 80 whatever it was doing, also in the
@@ -107,6 +120,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.Drain,
                     request_deserializer=modelbackend_dot_v1_dot_control__pb2.DrainRequest.FromString,
                     response_serializer=modelbackend_dot_v1_dot_control__pb2.DrainResponse.SerializeToString,
+            ),
+            'CancelRequest': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelRequest,
+                    request_deserializer=modelbackend_dot_v1_dot_control__pb2.CancelRequestRequest.FromString,
+                    response_serializer=modelbackend_dot_v1_dot_control__pb2.CancelRequestResponse.SerializeToString,
             ),
             'Abort': grpc.unary_unary_rpc_method_handler(
                     servicer.Abort,
@@ -172,6 +190,33 @@ class Control:
             '/modelbackend.v1.Control/Drain',
             modelbackend_dot_v1_dot_control__pb2.DrainRequest.SerializeToString,
             modelbackend_dot_v1_dot_control__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelRequest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/modelbackend.v1.Control/CancelRequest',
+            modelbackend_dot_v1_dot_control__pb2.CancelRequestRequest.SerializeToString,
+            modelbackend_dot_v1_dot_control__pb2.CancelRequestResponse.FromString,
             options,
             channel_credentials,
             insecure,

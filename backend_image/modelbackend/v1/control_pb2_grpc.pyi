@@ -50,6 +50,10 @@ class ControlStub:
 
     INVALID_ARGUMENT: deadline_seconds is negative, not finite, or more than 604800 (a week).
     """
+    CancelRequest: _grpc.UnaryUnaryMultiCallable[_control_pb2.CancelRequestRequest, _control_pb2.CancelRequestResponse]
+    """Ends every request of this name (inference.proto tells of names) that is waiting or running, with CANCELLED. Whose
+    answer is only still being delivered is left to it.
+    """
     Abort: _grpc.UnaryUnaryMultiCallable[_control_pb2.AbortRequest, _control_pb2.AbortResponse]
     """Ends the process now: nothing new is taken, what runs is cut with FINISH_REASON_CANCELLED, what waits is
     refused with UNAVAILABLE / STOPPED, and the process ends with code 80 whatever it was doing, also in the
@@ -79,6 +83,10 @@ class ControlAsyncStub(ControlStub):
     deadline and its own drain time is cut with FINISH_REASON_CANCELLED, and the process ends.
 
     INVALID_ARGUMENT: deadline_seconds is negative, not finite, or more than 604800 (a week).
+    """
+    CancelRequest: _aio.UnaryUnaryMultiCallable[_control_pb2.CancelRequestRequest, _control_pb2.CancelRequestResponse]  # type: ignore[assignment]
+    """Ends every request of this name (inference.proto tells of names) that is waiting or running, with CANCELLED. Whose
+    answer is only still being delivered is left to it.
     """
     Abort: _aio.UnaryUnaryMultiCallable[_control_pb2.AbortRequest, _control_pb2.AbortResponse]  # type: ignore[assignment]
     """Ends the process now: nothing new is taken, what runs is cut with FINISH_REASON_CANCELLED, what waits is
@@ -118,6 +126,16 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         deadline and its own drain time is cut with FINISH_REASON_CANCELLED, and the process ends.
 
         INVALID_ARGUMENT: deadline_seconds is negative, not finite, or more than 604800 (a week).
+        """
+
+    @_abc_1.abstractmethod
+    def CancelRequest(
+        self,
+        request: _control_pb2.CancelRequestRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.CancelRequestResponse, _abc.Awaitable[_control_pb2.CancelRequestResponse]]:
+        """Ends every request of this name (inference.proto tells of names) that is waiting or running, with CANCELLED. Whose
+        answer is only still being delivered is left to it.
         """
 
     @_abc_1.abstractmethod

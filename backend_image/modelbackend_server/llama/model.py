@@ -57,6 +57,9 @@ class Vocabulary:
         self.adds_bos = bool(llama_cpp.llama_vocab_get_add_bos(self.handle))
         self.bos = int(llama_cpp.llama_vocab_bos(self.handle))
         self.eos = int(llama_cpp.llama_vocab_eos(self.handle))
+        self.sep = int(llama_cpp.llama_vocab_sep(self.handle))
+        self.adds_eos = bool(llama_cpp.llama_vocab_get_add_eos(self.handle))
+        self.adds_sep = bool(llama_cpp.llama_vocab_get_add_sep(self.handle))
         self._pieces: dict[int, bytes] = {}
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
@@ -68,6 +71,14 @@ class Vocabulary:
         if count < 0:
             raise RuntimeError(f"a text of {len(data)} bytes needs {-count} tokens, more than it has bytes")
         return list(room[:count])
+
+    def pair(self, query: str, document: str) -> list[int]:
+        """The tokens by which a reranker reads two texts: bos, query, eos, sep, document, eos, as it has them."""
+        ending = self.eos if self.eos >= 0 else self.sep
+        after = [ending] if self.adds_eos else []
+        between = after + ([self.sep] if self.adds_sep else [])
+        one, other = (self.tokenize(text, add_special=False, parse_special=False) for text in (query, document))
+        return [*([self.bos] if self.adds_bos else []), *one, *between, *other, *after]
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """The bytes of a token: possibly part of a character; b"" for a control token unless `special`."""
@@ -151,6 +162,10 @@ class Model:
         """Why this model cannot turn a text into a vector; "" if it can."""
         if llama_cpp.llama_vocab_type(self.vocabulary.handle) == llama_cpp.LLAMA_VOCAB_TYPE_NONE:
             return "it has no vocabulary"
+        word_pieces = llama_cpp.llama_vocab_type(self.vocabulary.handle) == llama_cpp.LLAMA_VOCAB_TYPE_WPM
+        if word_pieces and min(self.vocabulary.bos, self.vocabulary.sep) < 0:
+            # llama.cpp puts them around every text, and finds out by an assertion that there are none.
+            return "its vocabulary names no separator, or no beginning"
         if llama_cpp.llama_model_has_encoder(self.handle) and llama_cpp.llama_model_has_decoder(self.handle):
             return "it has an encoder and a decoder"
         return ""

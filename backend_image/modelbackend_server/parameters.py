@@ -1,0 +1,99 @@
+"""The parameters of a generation, checked: ranges are those that inference.proto tells."""
+
+from __future__ import annotations
+
+from modelbackend.v1 import inference_pb2
+
+from .llama import Grammar, GrammarError, Vocabulary
+from .refusals import Reason, Refusal
+from .sampling import SamplingParameters, draw_seed
+
+TOP_K_MAX = 2**31 - 1
+STOPS_MAX, STOP_BYTES_MAX = 16, 256
+TOP_LOGPROBS_MAX = 20
+LOGIT_BIASES_MAX, LOGIT_BIAS_MAX = 1024, 100.0
+DEFAULTS = SamplingParameters()
+RANGES: tuple[tuple[str, float, float], ...] = (
+    ("repeat_penalty", 0, 10),
+    ("frequency_penalty", -2, 2),
+    ("presence_penalty", -2, 2),
+    ("top_k", 0, TOP_K_MAX),
+    ("typical_p", 0, 1),
+    ("top_p", 0, 1),
+    ("min_p", 0, 1),
+    ("temperature", 0, 10),
+)
+NOT_ZERO = frozenset({"repeat_penalty", "typical_p", "top_p"})
+
+
+def why_not(request: inference_pb2.GenerateRequest) -> Refusal | None:
+    """What is wrong beside the sampling, the input and the grammar."""
+    if request.HasField("max_tokens") and request.max_tokens == 0:
+        return Refusal(Reason.BAD_REQUEST, "max_tokens is 0, it must be at least 1", "max_tokens")
+    if request.top_logprobs > TOP_LOGPROBS_MAX:
+        words = f"top_logprobs is {request.top_logprobs}, it must be 0 to {TOP_LOGPROBS_MAX}"
+        return Refusal(Reason.BAD_REQUEST, words, "top_logprobs")
+    if len(request.stop) > STOPS_MAX:
+        return Refusal(Reason.BAD_REQUEST, f"{len(request.stop)} stop strings, at most {STOPS_MAX} are taken", "stop")
+    for index, stop in enumerate(request.stop):
+        if not 0 < len(stop.encode()) <= STOP_BYTES_MAX:
+            field = f"stop[{index}]"
+            return Refusal(Reason.BAD_REQUEST, f"{field} must have 1 to {STOP_BYTES_MAX} bytes", field)
+    return None
+
+
+def sampling(given: inference_pb2.Sampling, vocabulary_size: int) -> SamplingParameters | Refusal:
+    """Defaults filled in, ranges checked."""
+    names = {descriptor.name for descriptor, _ in given.ListFields()}
+
+    def value(name: str) -> float:
+        number: float = getattr(given if name in names else DEFAULTS, name)
+        return number
+
+    for name, least, most in RANGES:
+        # What is not a number at all is in no range either.
+        if not least <= value(name) <= most or (name in NOT_ZERO and value(name) == 0):
+            words = f"more than 0 and at most {most:g}" if name in NOT_ZERO else f"{least:g} to {most:g}"
+            message = f"sampling.{name} is {value(name):g}, it must be {words}"
+            return Refusal(Reason.BAD_REQUEST, message, f"sampling.{name}")
+    biases = tuple(sorted(given.logit_bias.items()))
+    if wrong := _wrong_bias(biases, vocabulary_size):
+        return Refusal(Reason.BAD_REQUEST, wrong, "sampling.logit_bias")
+    return SamplingParameters(
+        repeat_penalty=value("repeat_penalty"),
+        frequency_penalty=value("frequency_penalty"),
+        presence_penalty=value("presence_penalty"),
+        top_k=int(value("top_k")),
+        typical_p=value("typical_p"),
+        top_p=value("top_p"),
+        min_p=value("min_p"),
+        temperature=value("temperature"),
+        seed=given.seed if "seed" in names else draw_seed(),
+        logit_bias=biases,
+    )
+
+
+def _wrong_bias(biases: tuple[tuple[int, float], ...], vocabulary_size: int) -> str:
+    if len(biases) > LOGIT_BIASES_MAX:
+        return f"logit_bias names {len(biases)} tokens, at most {LOGIT_BIASES_MAX} are taken"
+    for token, bias in biases:
+        if token >= vocabulary_size:
+            return f"logit_bias names the token {token}, the vocabulary ends at {vocabulary_size - 1}"
+        if not -LOGIT_BIAS_MAX <= bias <= LOGIT_BIAS_MAX:
+            return f"logit_bias of the token {token} is {bias:g}, it must be {-LOGIT_BIAS_MAX:g} to {LOGIT_BIAS_MAX:g}"
+    return ""
+
+
+def grammar(request: inference_pb2.GenerateRequest, vocabulary: Vocabulary) -> Grammar | Refusal | None:
+    """Compiled for this request alone. Never without the constraint that was asked for."""
+    match request.WhichOneof("constraint"):
+        case None:
+            return None
+        case "json_schema":
+            words = "this version of the server does not support json_schema; leave it out"
+            return Refusal(Reason.UNSUPPORTED, words, "json_schema")
+        case "grammar":
+            try:
+                return Grammar(vocabulary, request.grammar)
+            except GrammarError as error:
+                return Refusal(Reason.BAD_REQUEST, str(error), "grammar")
