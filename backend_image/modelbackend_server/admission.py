@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 
 from .engine import Engine, Loaded
 from .exits import Exit
-from .generation import AnyWork, Ended, Ending, Event, Generation, Outcome, Phase, Started, TokenMade
+from .generation import AnyWork, Ended, Ending, Event, Generation, Outcome, Phase, Started
 from .lifecycle import Lifecycle, State
 from .log import logger
 from .metrics import Metrics
@@ -45,8 +45,29 @@ class Admission:
         self.refused_count = 0
         # Set on every change that a supervisor may care about: of the lifecycle, or the house becoming empty.
         self.changed = asyncio.Event()
-        metrics.queued.set_function(lambda: self.queued)
-        metrics.active.set_function(lambda: self.active)
+        self._tell(metrics)
+
+    def _tell(self, metrics: Metrics) -> None:
+        """What is read when metrics are, of us and of the engine."""
+        gauge, count = metrics.gauge, metrics.count
+        gauge("modelbackend_requests_queued", "Requests that wait for a slot.", lambda: self.queued)
+        gauge("modelbackend_requests_active", "Requests that hold a slot or are being delivered.", lambda: self.active)
+        gauge("modelbackend_waiting_prompt_tokens", "Tokens of the prompts that wait.", lambda: self.waiting_tokens)
+        gauge("modelbackend_oldest_request_age_seconds", "Of those queued or active.", lambda: self.oldest_age_seconds)
+        engine = self.engine
+        gauge("modelbackend_cache_tokens", "Tokens in the KV cache.", lambda: engine.counters.cache_tokens)
+        count("modelbackend_steps", "Batches evaluated.", lambda: engine.counters.steps)
+        count("modelbackend_step_seconds", "Time they took.", lambda: engine.counters.step_seconds)
+        count(
+            "modelbackend_evaluated_prompt_tokens",
+            "Tokens of prompts that the model evaluated.",
+            lambda: engine.counters.evaluated_prompt_tokens,
+        )
+        count(
+            "modelbackend_reused_prompt_tokens",
+            "Tokens of prompts that were taken over from another request's.",
+            lambda: engine.counters.reused_prompt_tokens,
+        )
 
     # ---- for requests
 
@@ -102,7 +123,7 @@ class Admission:
             self.inside.discard(generation)
             self.engine.notice()
             self.outcomes[generation.outcome] += 1
-            self.metrics.requests.labels(generation.outcome.value).inc()
+            self.metrics.ended(generation, time.monotonic())
             if not self.inside:
                 self.changed.set()
 
@@ -196,17 +217,10 @@ class Admission:
         self._become(self.lifecycle.failed(failure.words))
 
     def on_events(self, events: Sequence[tuple[Generation, Event]]) -> None:
-        now = time.monotonic()
+        self.metrics.happened(events, time.monotonic())
         for generation, event in events:
-            match event:
-                case Started():
-                    self.started += 1
-                    self.metrics.prompt_tokens.inc(generation.work.prompt_tokens)
-                    self.metrics.queue_seconds.observe(now - generation.accepted_at)
-                case TokenMade():
-                    self.metrics.generated_tokens.inc()
-                    if not generation.has_token:
-                        self.metrics.first_token_seconds.observe(now - generation.accepted_at)
+            if isinstance(event, Started):
+                self.started += 1
             generation.put(event)
 
 

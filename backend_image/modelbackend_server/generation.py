@@ -162,7 +162,10 @@ class Generation:
         self.accepted_at = accepted_at
         self.deadline = deadline
         self.phase = Phase.QUEUED
-        self.has_token = False
+        self.started_at: float | None = None
+        self.first_token_at: float | None = None
+        self.last_token_at: float | None = None
+        self.made = 0
         # What it is if its handler ends without saying anything else.
         self.outcome = Outcome.CANCELLED
         self._inbox: deque[Event] = deque()
@@ -200,8 +203,6 @@ class Generation:
         match event:
             case Started():
                 self.phase = Phase.RUNNING
-            case TokenMade() | Scored() | Embedded():
-                self.has_token = True
             case Ended():
                 self.phase = Phase.DELIVERING
         self._inbox.append(event)

@@ -76,7 +76,7 @@ class Server:
         identity = model_info_pb2.Identity(
             backend_uid=settings.uid, model=settings.model_name, pod_uid=settings.pod_uid
         )
-        checks = Checks(identity, on_call=self.metrics.count_call)
+        checks = Checks(identity, on_call=self.metrics.called)
         guard = CheckCalls(checks, self.admission.refused)
         self._inference = grpc.aio.server(interceptors=[guard], options=_options(settings))
         inference_pb2_grpc.add_InferenceServicer_to_server(InferenceService(self.admission, identity), self._inference)
