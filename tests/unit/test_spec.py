@@ -144,7 +144,11 @@ def test_several_refusals_are_told_at_once() -> None:
     spec = read({**HOST_PATH, "serving": {"maxBatchInputs": 10}, "exposure": {"http": {}}})
     assert unsupported_fields(spec) == [
         ("serving.maxBatchInputs", "spec.serving.maxBatchInputs is not supported by this version: remove it."),
-        ("exposure.http", "spec.exposure.http is not supported by this version: remove it; the gRPC port is exposed."),
+        (
+            "exposure.http",
+            "spec.exposure.http is not supported by this version: remove it; inside the cluster the Service has "
+            "the HTTP API on its port 8080.",
+        ),
     ]
 
 
