@@ -7,9 +7,9 @@ Each action names its target by `Ref`, hence by uid and resourceVersion: a write
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-from modelbackend_operator.model import Backend, Claim, Holder, Lease, NodeId, Pod, Service, StopRecord
+from modelbackend_operator.model import Backend, Claim, Holder, Key, Lease, NodeId, Pod, Service, StopRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,15 +286,6 @@ class Done:
 
 
 Decision = Act | Wait | Done
-
-
-class Key(NamedTuple):
-    """Which write an action is, whatever version of its object it was decided from."""
-
-    kind: str
-    uid: str
-    """Of the object that is written; of the backend, for one that is created."""
-    ordinal: int | None
 
 
 def key_of(action: Action) -> Key:

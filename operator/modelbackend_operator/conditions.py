@@ -94,7 +94,7 @@ def _comparable(status: Mapping[str, Any]) -> dict[str, Any]:
 def status_of(observation: Observation, backend: Backend, waits: Sequence[Wait], now: datetime) -> ModelBackendStatus:
     """The whole status; `waits` are what the protocol could not go on with."""
     told = [wait for wait in waits if wait.reason not in QUIET]
-    instances = tuple(_instances(observation, backend, told))
+    instances = tuple(_instances(observation, backend, told, now))
     serving = [pod for pod in observation.pods if is_serving(pod)]
     service = shared_service(observation)
     in_flight = [instance.in_flight for instance in instances if instance.in_flight is not None]
@@ -113,11 +113,11 @@ def status_of(observation: Observation, backend: Backend, waits: Sequence[Wait],
     )
 
 
-def _instances(observation: Observation, backend: Backend, waits: Sequence[Wait]) -> list[Instance]:
+def _instances(observation: Observation, backend: Backend, waits: Sequence[Wait], now: datetime) -> list[Instance]:
     """One entry per ordinal that is wanted or still has a pod or an unproven claim."""
     ordinals = {*backend.ordinals, *(pod.ordinal for pod in observation.pods)}
     ordinals |= {c.ordinal for c in observation.claims if c.phase in (ClaimPhase.BOUND, ClaimPhase.WITHHELD)}
-    return [instance_of(observation, backend, ordinal, waits) for ordinal in sorted(ordinals)]
+    return [instance_of(observation, backend, ordinal, waits, now) for ordinal in sorted(ordinals)]
 
 
 def _endpoints(observation: Observation, backend: Backend) -> Iterator[Endpoint]:

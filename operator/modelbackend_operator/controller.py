@@ -7,7 +7,8 @@ read; whatever that second look says is what happens.
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Protocol, assert_never
 
 from modelbackend_operator.actions import (
@@ -25,15 +26,15 @@ from modelbackend_operator.actions import (
     Outcome,
     Unknown,
     Wait,
-    WriteStatus,
 )
 from modelbackend_operator.cluster import Cluster, ClusterUnavailable
-from modelbackend_operator.decide import decide, report
+from modelbackend_operator.decide import decide
+from modelbackend_operator.deferrals import Deferrals
 from modelbackend_operator.events import events_of
 from modelbackend_operator.model import Observation
 from modelbackend_operator.queue import Result, Retry, Settled, Unfinished
 from modelbackend_operator.reasons import Reason
-from modelbackend_operator.stopping import POLL_SECONDS
+from modelbackend_operator.stopping import ABORTING, FINISHING, POLL_SECONDS
 
 STEPS_PER_PASS = 25
 """More than the longest way from nothing to a running instance."""
@@ -59,6 +60,7 @@ class Controller:
     ) -> None:
         self._cluster = cluster
         self._watchers = watchers
+        self._deferrals = Deferrals()
         self._now = now
 
     async def reconcile(self, key: str) -> Result:
@@ -78,11 +80,12 @@ class Controller:
                         outcome = await self._act(observation, action)
                     case _:
                         assert_never(decision)
-                end = await self._end_of_pass(observation, action, outcome)
+                end = self._end_of_pass(key, action, outcome)
                 if end is not None:
                     return end
                 if isinstance(outcome, Applied):
                     done = action
+                if isinstance(outcome, Applied | Denied) or isinstance(action, DrainServer | AbortServer):
                     continue
                 stumbles += 1
                 if stumbles == STUMBLES_PER_PASS:
@@ -92,28 +95,41 @@ class Controller:
             return Retry(str(error))
         return Unfinished()
 
-    async def _end_of_pass(self, observation: Observation, action: Action, outcome: Outcome) -> Result | None:
+    def _end_of_pass(self, key: str, action: Action, outcome: Outcome) -> Result | None:
         """What an answer makes of the pass; None: look again at once."""
         match outcome:
             case Applied() | Unknown() if isinstance(action, DrainServer | AbortServer):
-                return Settled(POLL_SECONDS)  # asked again until the drain deadline, which no back-off may miss
-            case Applied() | Conflict() | Gone() | Exists():
-                return None
+                self._deferrals.called(key, action, self._after_call(action), self._now())
+            case Applied():
+                self._deferrals.done(key, action)
             case Denied(message):
-                await self._show(observation, action, message)
-                return Retry(message)
+                self._deferrals.refused(key, action, message, self._now())
             case Unknown(message):
+                self._deferrals.done(key, action)
                 return Retry(message)
+            case Conflict() | Gone() | Exists():
+                pass
             case _:
                 assert_never(outcome)
+        return None
+
+    def _after_call(self, action: DrainServer | AbortServer) -> Wait:
+        """Asked again in a moment, whatever it answered: no back-off may miss a deadline."""
+        again = self._now() + timedelta(seconds=POLL_SECONDS)
+        if isinstance(action, DrainServer):
+            return Wait(Reason.DRAINING, FINISHING, again)
+        return Wait(Reason.TERMINATING, ABORTING, again)
 
     async def _look(self, key: str) -> tuple[Observation, Decision]:
-        observation = await self._cluster.snapshot(key)
-        decision = decide(observation, self._now())
+        observation, decision = await self._decide(key, live=False)
         if isinstance(decision, Act) and decision.action.LIVE:
-            observation = await self._cluster.snapshot(key, live=True)
-            decision = decide(observation, self._now())
+            return await self._decide(key, live=True)
         return observation, decision
+
+    async def _decide(self, key: str, *, live: bool) -> tuple[Observation, Decision]:
+        seen = await self._cluster.snapshot(key, live=live)
+        observation = replace(seen, deferred=self._deferrals.of(key))
+        return observation, decide(observation, self._now())
 
     async def _act(self, observation: Observation, action: Action) -> Outcome:
         outcome = await self._cluster.apply(action)
@@ -123,14 +139,6 @@ class Controller:
             for event in events_of(action, observation):
                 await self._cluster.post_event(event)
         return outcome
-
-    async def _show(self, observation: Observation, action: Action, message: str) -> None:
-        """Say in status what the API server refuses; if it refuses just that, the log has to do."""
-        ordinal = getattr(action, "ordinal", None)
-        said = f"{type(action).__name__} was refused: {message}"
-        shown = report(observation, Wait(Reason.DENIED, said, None, ordinal), self._now())
-        if shown is not None and not isinstance(action, WriteStatus):
-            await self._act(observation, shown.action)
 
     def _settled(self, wait: Wait) -> Settled:
         if wait.not_after is None:

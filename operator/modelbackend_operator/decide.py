@@ -17,8 +17,17 @@ observation. The order of the rules is the protocol:
 from collections.abc import Iterator
 from datetime import datetime
 
-from modelbackend_operator.actions import Act, AddFinalizer, Decision, Done, RestoreMarks, Wait
+from modelbackend_operator.actions import (
+    Act,
+    AddFinalizer,
+    Decision,
+    Done,
+    RestoreMarks,
+    Wait,
+    key_of,
+)
 from modelbackend_operator.conditions import answer_orders, publish, says_already
+from modelbackend_operator.deferrals import put_aside
 from modelbackend_operator.instances import any_container_running, status_advertises
 from modelbackend_operator.model import Observation, Pod
 from modelbackend_operator.model_lease import release
@@ -35,18 +44,22 @@ def decide(observation: Observation, now: datetime) -> Decision:
     waits: list[Wait] = []
     for step in _steps(observation, now):
         match step:
-            case Act():
-                return step
+            case Act(action):
+                aside = put_aside(observation, key_of(action), now)
+                if aside is None:
+                    return step
+                waits.append(aside)
             case Wait():
                 waits.append(step)
             case None:
                 pass
-    return _publish(observation, tuple(waits), now) or _first_due(waits) or Done()
-
-
-def report(observation: Observation, wait: Wait, now: datetime) -> Act | None:
-    """Show a wait that only the controller knows of (a denied write) in status; None when it is shown already."""
-    return _publish(observation, (wait,), now)
+    status = _publish(observation, tuple(waits), now)
+    if status is not None:
+        aside = put_aside(observation, key_of(status.action), now)
+        if aside is None:
+            return status
+        waits.append(aside)
+    return _first_due(waits) or Done()
 
 
 def servers_to_ask(observation: Observation) -> tuple[Pod, ...]:
@@ -81,7 +94,7 @@ def _steps(observation: Observation, now: datetime) -> Iterator[Act | Wait | Non
     yield from failures(observation, now)
     for pod in in_order_of_ending(observation):
         yield stop(observation, pod, now)
-    yield release(observation)
+    yield release(observation, now)
     for claim in observation.claims:
         yield settle_claim(observation, claim, now)
     yield sweep_services(observation)

@@ -1,6 +1,7 @@
 """One instance's entry in status.instances and status.endpoints."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from modelbackend_operator.actions import Wait
 from modelbackend_operator.api import (
@@ -24,14 +25,17 @@ from modelbackend_operator.instances import (
     shared_service,
 )
 from modelbackend_operator.model import Backend, Claim, ClaimPhase, Exposure, Observation, Pod
+from modelbackend_operator.model_lease import waiting_since
 from modelbackend_operator.problems import problem_in
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.restarts import restarts_of
 
 
-def instance_of(observation: Observation, backend: Backend, ordinal: int, waits: Sequence[Wait]) -> Instance:
+def instance_of(
+    observation: Observation, backend: Backend, ordinal: int, waits: Sequence[Wait], now: datetime
+) -> Instance:
     known = restarts_of(backend, ordinal, newest_pod(observation, ordinal))
-    seen = _seen(observation, backend, ordinal, waits)
+    seen = _seen(observation, backend, ordinal, waits, now)
     failures = {
         "restarts": known.total if seen.pod is not None or known.total else None,
         "pod_restarts": known.of_pod or None,
@@ -40,7 +44,9 @@ def instance_of(observation: Observation, backend: Backend, ordinal: int, waits:
     return seen.model_copy(update=failures)
 
 
-def _seen(observation: Observation, backend: Backend, ordinal: int, waits: Sequence[Wait]) -> Instance:
+def _seen(
+    observation: Observation, backend: Backend, ordinal: int, waits: Sequence[Wait], now: datetime
+) -> Instance:
     pod = pod_of(observation, ordinal)
     wait = next((wait for wait in waits if wait.ordinal == ordinal), None)
     if pod is None:
@@ -61,6 +67,7 @@ def _seen(observation: Observation, backend: Backend, ordinal: int, waits: Seque
         stop=_stop_entry(pod),
         reason=cause.reason if cause is not None else None,
         message=(cause.message or None) if cause is not None else None,
+        waiting_since=_waiting_since(backend, pod, wait, now),
         successor=_successor(observation, backend, pod, wait),
     )
 
@@ -128,6 +135,13 @@ def _address(observation: Observation, backend: Backend, pod: Pod, claim: Claim 
         service = shared_service(observation)
         return f"{service.ref.name}.{backend.ref.namespace}.svc:{GRPC_PORT}" if service is not None else None
     return f"{pod.host_ip}:{claim.port}" if claim is not None and pod.host_ip else None
+
+
+def _waiting_since(backend: Backend, pod: Pod, wait: Wait | None, now: datetime) -> datetime | None:
+    """Its place in the queue for its model's turn: kept while it waits, and lost with the wish."""
+    if wait is None or wait.reason != Reason.WAITING_FOR_MODEL_LOCK:
+        return None
+    return waiting_since(backend, pod) or now
 
 
 def _in_flight(observation: Observation, pod: Pod) -> int | None:

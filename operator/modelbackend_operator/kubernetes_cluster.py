@@ -68,6 +68,7 @@ class KubernetesCluster:
         self._operator_key = operator_key
         self._cache = Cache(on_change)
         self._ports_outside: dict[int, tuple[str, float]] = {}
+        self._lease_free_since: dict[str, datetime] = {}
 
     # -- feeding the cache --------------------------------------------------------------------------------------------
 
@@ -105,7 +106,15 @@ class KubernetesCluster:
         asked = {pod.ref.uid: await self._servers.status(backend_uid, pod) for pod in servers_to_ask(observation)}
         reports = {uid: answer for uid, answer in asked.items() if isinstance(answer, ServerReport)}
         refusing = frozenset(uid for uid, answer in asked.items() if answer is TokenRefused.ANSWER)
-        return replace(observation, servers=reports, refusing=refusing)
+        free_since = self._free_since(backend_uid, observation)
+        return replace(observation, servers=reports, refusing=refusing, lease_free_since=free_since)
+
+    def _free_since(self, backend_uid: str, observation: Observation) -> datetime | None:
+        """Since when the model's Lease has been seen free while others wait. A matter of manners, not of safety."""
+        if observation.lease is not None or not observation.model_waits:
+            self._lease_free_since.pop(backend_uid, None)
+            return None
+        return self._lease_free_since.setdefault(backend_uid, datetime.now(UTC))
 
     def _outside(self) -> dict[int, str]:
         now = time.monotonic()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +337,37 @@ class ModelStop:
     """`namespace/name, instance N`, for people."""
 
 
+class Key(NamedTuple):
+    """Which write a decision asks for, whatever version of its object it was decided from."""
+
+    kind: str
+    uid: str
+    """Of the object that is written; of the backend, for one that is created."""
+    ordinal: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Deferral:
+    """A write that is not to be tried again before `until`: refused by the API server, or a call just made."""
+
+    reason: str
+    message: str
+    since: datetime
+    """When it was put aside first; it was not possible ever since."""
+    last: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWait:
+    """An instance of another backend of the same namespace and model that waits for its turn to be shut down."""
+
+    since: datetime
+    backend_uid: str
+    description: str
+    """`namespace/name, instance N`, for people."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """The pool for this backend's exposure and what is known to be taken in it."""
@@ -374,5 +405,9 @@ class Observation:
     node_troubles: Mapping[str, str] = field(default_factory=dict)
     """By name, of nodes that are not Ready: what is known of why."""
     model_stops: tuple[ModelStop, ...] = ()
+    model_waits: tuple[ModelWait, ...] = ()
+    lease_free_since: datetime | None = None
+    """Since when this observer has seen the model's Lease free while others wait for it; None: it has not."""
+    deferred: Mapping[Key, Deferral] = field(default_factory=dict)
     refusing: frozenset[str] = frozenset()
     """Uids of asked pods whose server does not accept the operator's control token."""

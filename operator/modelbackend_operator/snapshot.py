@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from modelbackend_operator.cache import Cache
 from modelbackend_operator.kinds import Kind, Raw, by_backend, by_lease, by_namespace
 from modelbackend_operator.manifests import lease_name
-from modelbackend_operator.model import Backend, Claim, Exposure, Lease, ModelStop, Observation, Pod, Ports
+from modelbackend_operator.model import Backend, Claim, Exposure, Lease, ModelStop, ModelWait, Observation, Pod, Ports
 from modelbackend_operator.model_lease import stop_is_open
 from modelbackend_operator.observe import (
     backend_from,
@@ -16,8 +16,9 @@ from modelbackend_operator.observe import (
     pod_from,
     service_from,
 )
-from modelbackend_operator.reading import owner_uid
+from modelbackend_operator.reading import entries, mapping, owner_uid
 from modelbackend_operator.settings import Settings
+from modelbackend_operator.timestamps import parse_time
 
 
 def observation_of(
@@ -46,6 +47,7 @@ def observation_of(
         taken_names=_taken_names(cache, namespace, backend_uid),
         live=live,
         model_stops=tuple(_stops_of_others(cache, backend)),
+        model_waits=tuple(_waits_of_others(cache, backend)),
     )
 
 
@@ -86,6 +88,15 @@ def _stops_of_others(cache: Cache, backend: Backend | None) -> Iterator[ModelSto
         namespace, name, uid = (raw["metadata"][key] for key in ("namespace", "name", "uid"))
         for pod in filter(stop_is_open, map(pod_from, _within(cache, Kind.POD, namespace, uid))):
             yield ModelStop(pod.ref.uid, f"{namespace}/{name}, instance {pod.ordinal}")
+
+
+def _waits_of_others(cache: Cache, backend: Backend | None) -> Iterator[ModelWait]:
+    for raw in sharers(cache, backend):
+        namespace, name, uid = (raw["metadata"][key] for key in ("namespace", "name", "uid"))
+        for entry in entries(mapping(raw.get("status")).get("instances")):
+            since = parse_time(entry.get("waitingSince"))
+            if since is not None:
+                yield ModelWait(since, uid, f"{namespace}/{name}, instance {entry.get('ordinal')}")
 
 
 def sharers(cache: Cache, backend: Backend | None) -> tuple[Raw, ...]:

@@ -15,9 +15,11 @@ from modelbackend_operator.actions import (
     SetServing,
     Wait,
     WriteStopRecord,
+    key_of,
 )
 from modelbackend_operator.api import ANNOTATION_FORCE
 from modelbackend_operator.conditions import publish
+from modelbackend_operator.deferrals import put_aside
 from modelbackend_operator.ending import await_proof
 from modelbackend_operator.instances import (
     any_container_running,
@@ -35,13 +37,14 @@ from modelbackend_operator.model import (
     StopReason,
     StopRecord,
 )
-from modelbackend_operator.model_lease import take
+from modelbackend_operator.model_lease import give_way, take
 from modelbackend_operator.orders import extension_for, force_for
 from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.rollout import held_back
 
 FINISHING = "requests in flight are finishing"
+ABORTING = "the server was told to cut its requests and to exit"
 POLL_SECONDS = 1
 """How often a draining server is asked for what still runs."""
 BUSY_POLL_SECONDS = 5
@@ -64,6 +67,7 @@ def stop(observation: Observation, pod: Pod, now: datetime) -> Act | Wait | None
     return (
         _await_turn(observation, pod, reason, now)
         or _record(observation, pod, reason, now)
+        or give_way(observation, pod, now)
         or _withdraw(observation, pod, now)
         or _drain(observation, pod, now)
         or _abort(observation, pod, now)
@@ -190,8 +194,9 @@ def _past_deadline(
         return Act(WriteStopRecord(pod, replace(stop, cut=Cut("", server.in_flight))))
     if stop.yielded_at is None:
         return Act(WriteStopRecord(pod, replace(stop, yielded_at=now)))
-    if server.state is ServerState.SERVING:
-        return Act(DrainServer(pod, stop.deadline))
+    drain = DrainServer(pod, stop.deadline)
+    if server.state is ServerState.SERVING and put_aside(observation, key_of(drain), now) is None:
+        return Act(drain)
     message = (
         f"{server.in_flight} requests run past the drain deadline, and shutdown.escalate is false; "
         f'to end them now, annotate the ModelBackend: {ANNOTATION_FORCE}="{pod.ref.uid} <reason>"'

@@ -9,6 +9,7 @@ from modelbackend_operator.model import (
     Claim,
     Lease,
     ModelStop,
+    ModelWait,
     Observation,
     Pod,
     Ports,
@@ -17,6 +18,7 @@ from modelbackend_operator.model import (
     Service,
 )
 from modelbackend_operator.model_lease import stop_is_open
+from modelbackend_operator.timestamps import parse_time
 from tests.sim.state import Run, State
 
 POOL = (30000, 30009)
@@ -61,15 +63,26 @@ class Looking:
                 if machine.node is not None and not machine.ready
             },
             model_stops=tuple(self._stops_of_others(uid, cached)),
+            model_waits=tuple(self._waits_of_others(uid, cached)),
         )
         return replace(look, servers=self._answers(look, truth))
 
+    def _sharers(self, uid: str, state: State) -> list[str]:
+        """Other backends of the same model that exist: nothing else says which model a pod is of."""
+        same = (other for other, model in self.models.items() if model == self.models[uid])
+        return [other for other in same if other != uid and other in state.objects]
+
     def _stops_of_others(self, uid: str, state: State) -> Iterator[ModelStop]:
-        """Of the same model, while its backend exists: nothing else says which model a pod is of."""
-        for other, model in self.models.items():
-            if other != uid and model == self.models[uid] and other in state.objects:
-                stopping = filter(stop_is_open, state.all(Pod, other))
-                yield from (ModelStop(pod.ref.uid, f"{other}, instance {pod.ordinal}") for pod in stopping)
+        for other in self._sharers(uid, state):
+            for pod in filter(stop_is_open, state.all(Pod, other)):
+                yield ModelStop(pod.ref.uid, f"{other}, instance {pod.ordinal}")
+
+    def _waits_of_others(self, uid: str, state: State) -> Iterator[ModelWait]:
+        for other in self._sharers(uid, state):
+            for entry in state.objects[other].status.get("instances", ()):
+                since = parse_time(entry.get("waitingSince"))
+                if since is not None:
+                    yield ModelWait(since, other, f"{other}, instance {entry['ordinal']}")
 
     def _lease(self, uid: str, state: State) -> Lease | None:
         there = uid in state.objects

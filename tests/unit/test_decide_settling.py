@@ -9,7 +9,6 @@ from modelbackend_operator.actions import (
     Act,
     Action,
     BindClaim,
-    CreatePod,
     DeleteClaim,
     DeletePod,
     DeleteService,
@@ -21,9 +20,8 @@ from modelbackend_operator.actions import (
     WithholdClaim,
     WriteStatus,
 )
-from modelbackend_operator.decide import decide, report
+from modelbackend_operator.decide import decide
 from modelbackend_operator.model import Claim, ClaimPhase, Exposure, Observation, Pod, Ref
-from modelbackend_operator.reasons import Reason
 from modelbackend_operator.settling import settle_claim
 from tests.unit.builders import (
     NODE,
@@ -249,23 +247,6 @@ def test_a_backend_that_is_not_deleted_keeps_its_finalizer_although_it_has_nothi
 def test_with_nothing_left_there_is_nothing_to_do() -> None:
     assert decide(a_world(None), NOW) == Done()
     assert decide(a_world(None, claims=[a_claim(WITHHELD)]), NOW) == Done()
-
-
-# -- a refused write --------------------------------------------------------------------------------------------------
-
-
-def test_what_the_api_server_refuses_is_shown_once() -> None:
-    world = a_world(a_backend(), claims=[a_claim(RESERVED)])
-    assert isinstance(acted(world), CreatePod)
-    refused = Wait(Reason.DENIED, "CreatePod was refused: exceeded quota", None, 0)
-    shown = report(world, refused, NOW)
-    assert shown is not None
-    assert isinstance(shown.action, WriteStatus)
-    stalled = next(c for c in shown.action.status["conditions"] if c["type"] == "Stalled")
-    assert (stalled["reason"], stalled["message"]) == ("DeniedByAPIServer", "CreatePod was refused: exceeded quota")
-    again = replace(world, backend=a_backend(status=shown.action.status))
-    assert report(again, refused, later(60)) is None
-    assert report(a_world(None), refused, NOW) is None
 
 
 LATE = a_gated_pod("late", created_at=later(60), ref=Ref("a-late", "late", "1", "models"))

@@ -297,14 +297,14 @@ WAITS: dict[str, tuple[Observation, str, str, datetime | None]] = {
     "for a neighbour of the same model": (
         bound(a_serving_pod(), backend=a_deleted_backend(), lease=a_neighbours_lease()),
         "WaitingForModelLock",
-        "models/neighbour, instance 0 is being shut down; this instance of the same model is next",
+        "models/neighbour, instance 0 is being shut down; this instance of the same model waits for its turn",
         later(10),
     ),
     "for a Lease that nobody we know wrote": (
         bound(a_serving_pod(), backend=a_deleted_backend(), lease=a_lease(holder=None, description="")),
         "WaitingForModelLock",
         "an unknown holder of Lease modelbackend-system/modelbackend-1 is being shut down; "
-        "this instance of the same model is next",
+        "this instance of the same model waits for its turn",
         later(10),
     ),
     "for a shutdown of our own whose Lease was deleted by hand": (
@@ -314,25 +314,25 @@ WAITS: dict[str, tuple[Observation, str, str, datetime | None]] = {
             backend=a_deleted_backend(),
         ),
         "WaitingForModelLock",
-        "pod smollm2-1 is being shut down; this instance of the same model is next",
+        "pod smollm2-1 is being shut down; this instance of the same model waits for its turn",
         later(10),
     ),
     "for an open stop of a neighbour whose Lease was deleted by hand": (
         bound(a_serving_pod(), backend=a_deleted_backend(), model_stops=(NEIGHBOURS_STOP,)),
         "WaitingForModelLock",
-        "models/neighbour, instance 0 is being shut down; this instance of the same model is next",
+        "models/neighbour, instance 0 is being shut down; this instance of the same model waits for its turn",
         later(10),
     ),
     "for it also when the Lease was taken all the same": (
         ending(a_serving_pod(), model_stops=(NEIGHBOURS_STOP,)),
         "WaitingForModelLock",
-        "models/neighbour, instance 0 is being shut down; this instance of the same model is next",
+        "models/neighbour, instance 0 is being shut down; this instance of the same model waits for its turn",
         later(10),
     ),
     "as the second of two whose stops are recorded": (
         ending(a_draining_pod(), lease=a_neighbours_lease(), model_stops=(NEIGHBOURS_STOP,)),
         "WaitingForModelLock",
-        "models/neighbour, instance 0 is being shut down; this instance of the same model is next",
+        "models/neighbour, instance 0 is being shut down; this instance of the same model waits for its turn",
         later(10),
     ),
     "for requests past the deadline, without escalation": (

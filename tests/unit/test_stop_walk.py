@@ -1,10 +1,12 @@
 """Whole stops in a fake cluster: busy ones, ordered ones, and those of several backends that share a model."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from modelbackend_operator.actions import Action, DeletePod, SetServing, WriteStopRecord
 from modelbackend_operator.model import Backend, Lease, OrderKind, Pod, StopReason
 from tests.sim.world import World
 from tests.unit.test_lifecycle_walk import (
@@ -227,3 +229,55 @@ def test_a_taken_lease_is_a_point_of_no_return(revert: str) -> None:
     walk.settle()
     assert serves(walk), walk.told()
     assert pods(walk)[0].ref.uid != pod.ref.uid
+
+
+def test_backends_of_one_model_are_shut_down_in_the_order_in_which_they_began_to_wait() -> None:
+    third = "a-third-uid"
+    walk = started(a_new_backend(), a_new_backend(OTHER), a_new_backend(third))
+    walk.world.request(pods(walk)[0])
+    walk.held = HELD
+    walk.world.delete_backend(MAIN)
+    walk.settle(until=lambda: "DrainServer" in walk.told())
+    for uid in (OTHER, third):
+        walk.world.now += timedelta(seconds=1)
+        walk.world.edit(backend(walk, uid), template_hash="hash-2")
+        walk.settle(until=lambda uid=uid: "waitingSince" in str(backend(walk, uid).status))  # type: ignore[misc]
+    walk.held = ()
+    walk.settle()
+    assert serves(walk, OTHER), walk.told()
+    assert serves(walk, third), walk.told()
+    taken = [line.partition(":")[0] for line in walk.story if "AcquireLease" in line]
+    assert taken == [MAIN, OTHER, third]
+
+
+REFUSED: dict[str, tuple[type[Action], ...]] = {
+    "the stop record": (WriteStopRecord,),
+    "the DELETE": (DeletePod,),
+    "the withdrawal": (SetServing,),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_holder_that_cannot_write_does_not_keep_its_neighbour_waiting_for_ever(what: str) -> None:
+    walk = started(a_new_backend(), a_new_backend(OTHER))
+    (pod,) = pods(walk)
+    walk.refuses = lambda action: isinstance(action, REFUSED[what]) and action.pod.ref.uid == pod.ref.uid  # type: ignore[attr-defined]
+    walk.world.delete_backend(MAIN)
+    walk.settle(until=lambda: bool(walk.world.state.all(Lease)))
+    walk.world.edit(backend(walk, OTHER), template_hash="hash-2")
+    walk.settle(until=lambda: serves(walk, OTHER) and pods(walk, OTHER)[0].template_hash == "hash-2")
+    assert "a policy says no" in str(backend(walk).status["instances"])
+    walk.refuses = lambda _: False
+    walk.settle()
+    assert MAIN not in walk.world.state.objects, walk.told()
+    assert serves(walk, OTHER), walk.told()
+
+
+def test_a_wiped_stop_record_gets_its_drain_time_back() -> None:
+    walk = started(held=HELD)
+    pod, asked_at = busy(walk), walk.world.now
+    walk.world.delete_backend(MAIN)
+    walk.settle(until=lambda: "DrainServer" in walk.told())
+    walk.world.edit(pod, stop=None)
+    walk.settle(until=lambda: pods(walk)[0].deleting)
+    assert (walk.world.now - asked_at).total_seconds() == backend(walk).drain_seconds

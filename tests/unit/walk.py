@@ -7,14 +7,16 @@ a write that times out and lands later (`late`), or a hand that reaches in at on
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
 from modelbackend_operator.actions import (
+    AbortServer,
     Act,
     Action,
     Applied,
     Decision,
+    Denied,
     DrainServer,
     Outcome,
     Unknown,
@@ -22,8 +24,11 @@ from modelbackend_operator.actions import (
     WriteStopRecord,
 )
 from modelbackend_operator.decide import decide
+from modelbackend_operator.deferrals import Deferrals
 from modelbackend_operator.invariants import Step, breaches, breaches_of_step
 from modelbackend_operator.model import Observation
+from modelbackend_operator.reasons import Reason
+from modelbackend_operator.stopping import POLL_SECONDS
 from tests.sim.cluster_moves import Move
 from tests.sim.state import State
 from tests.sim.world import World
@@ -45,6 +50,8 @@ class Walk:
     """(n, delay): the n-th write times out, and lands after so many steps."""
     meddle: tuple[int, Callable[[World], object]] | None = None
     """(n, act): before the n-th step somebody does this."""
+    refuses: Callable[[Action], bool] = lambda _: False
+    """What the API server refuses, by a policy or a quota."""
 
     story: list[str] = field(default_factory=list)
     writes: Counter[str] = field(default_factory=Counter)
@@ -52,6 +59,8 @@ class Walk:
     """Ordinal and reason of each stop that was recorded, in this order."""
     past: list[State] = field(default_factory=list)
     pending: list[tuple[int, Observation, Action]] = field(default_factory=list)
+    deferrals: Deferrals = field(default_factory=Deferrals)
+    free_since: dict[str, datetime] = field(default_factory=dict)
 
     def settle(self, until: Callable[[], bool] = lambda: False) -> "Walk":
         """Until nothing happens any more, or `until` holds. Fails with the story when it does not end."""
@@ -81,7 +90,7 @@ class Walk:
             if isinstance(decision, Act) and not decision.action.LIVE:
                 self._write(look, decision.action, "stale ")
         self.past.append(self.world.state)
-        look = self.world.observe(uid)
+        look = self._remembering(self.world.observe(uid))
         decision = decide(look, self.world.now)
         if isinstance(decision, Act):
             n = self.writes.total()
@@ -89,9 +98,21 @@ class Walk:
                 self.writes["timed out"] += 1
                 self.story.append(f"{uid}: {_named(decision.action)} times out")
                 self.pending.append((len(self.past) + self.late[1], look, decision.action))
-            elif isinstance(self._write(look, decision.action), Unknown):
+            elif isinstance(self._write_and_remember(look, decision.action), Unknown):
                 return Wait("Unknown", "to be tried again", self.world.now + timedelta(seconds=1))
         return decision
+
+    def _remembering(self, look: Observation) -> Observation:
+        """What an operator's process keeps to itself between two looks."""
+        if look.lease is not None or not look.model_waits:
+            self.free_since.pop(look.backend_uid, None)
+        else:
+            self.free_since.setdefault(look.backend_uid, self.world.now)
+        return replace(
+            look,
+            lease_free_since=self.free_since.get(look.backend_uid),
+            deferred=self.deferrals.of(look.backend_uid),
+        )
 
     def _interfere(self) -> None:
         if self.meddle is not None and len(self.past) == self.meddle[0]:
@@ -108,14 +129,27 @@ class Walk:
 
     def _write(self, look: Observation, action: Action, how: str = "") -> Outcome:
         before = self.world.snapshot()
-        outcome = self.world.apply(action)
+        outcome = Denied("a policy says no") if self.refuses(action) else self.world.apply(action)
         self.story.append(f"{look.backend_uid}: {how}{_named(action)} -> {type(outcome).__name__}")
         if isinstance(outcome, Applied):
-            if not isinstance(action, DrainServer):
+            if not isinstance(action, DrainServer | AbortServer):
                 self.writes[type(action).__name__] += 1
             if isinstance(action, WriteStopRecord) and action.pod.stop is None:
                 self.stops.append((action.pod.ordinal, action.record.reason))
             self._check(breaches_of_step(Step(before, look, action, self.world.now)))
+        return outcome
+
+    def _write_and_remember(self, look: Observation, action: Action) -> Outcome:
+        outcome = self._write(look, action)
+        uid, now = look.backend_uid, self.world.now
+        match outcome:
+            case Denied(message):
+                self.deferrals.refused(uid, action, message, now)
+            case Applied() | Unknown() if isinstance(action, DrainServer | AbortServer):
+                again = Wait(Reason.DRAINING, "", now + timedelta(seconds=POLL_SECONDS))
+                self.deferrals.called(uid, action, again, now)
+            case Applied() | Unknown():
+                self.deferrals.done(uid, action)
         return outcome
 
     def _check(self, of_step: Iterable[str]) -> None:
