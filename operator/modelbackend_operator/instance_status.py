@@ -44,9 +44,7 @@ def instance_of(
     return seen.model_copy(update=failures)
 
 
-def _seen(
-    observation: Observation, backend: Backend, ordinal: int, waits: Sequence[Wait], now: datetime
-) -> Instance:
+def _seen(observation: Observation, backend: Backend, ordinal: int, waits: Sequence[Wait], now: datetime) -> Instance:
     pod = pod_of(observation, ordinal)
     wait = next((wait for wait in waits if wait.ordinal == ordinal), None)
     if pod is None:
