@@ -46,7 +46,7 @@ def namespace(kubectl: Kubectl, operator: str, tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp("weights")
     text = folder / "not-a-gguf.txt"
     text.write_text("this is no model\n")
-    files = {TINY: tiny_model(folder / TINY), SMOLLM2: _smollm2(), text.name: text}
+    files = {TINY: tiny_model(folder / TINY), SMOLLM2: smollm2(), text.name: text}
     yield from tenant(kubectl, NAMESPACE, files)
 
 
@@ -77,7 +77,7 @@ def backend(kubectl: Kubectl, namespace: str) -> Iterator[Callable[..., Backend]
         one.until_gone()
 
 
-def _smollm2() -> Path:
+def smollm2() -> Path:
     """The real weights, verified by checksum, from the cache."""
     done = subprocess.run(
         ["python3", "-m", "images.model"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=600

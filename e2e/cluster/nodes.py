@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from e2e.cluster.docker import KIND_LABEL, Docker
 from e2e.cluster.engine import running_engine
@@ -65,6 +66,20 @@ class KindNodes:
     def unpause(self, node: str) -> None:
         """Let a paused node go on."""
         self.docker.output("unpause", node)
+
+    def change_boot_id(self, node: str) -> None:
+        """What a reboot changes beside ending every process (`kill` and `start` do that): the kubelet, started anew,
+        reports another boot id. Containers share the host's; the next `start` shows that one again."""
+        file = "/proc/sys/kernel/random/boot_id"
+        script = f"cat /proc/sys/kernel/random/uuid > /run/boot_id && mount --bind /run/boot_id {file}"
+        self.docker.output("exec", node, "sh", "-c", script)
+        self.docker.output("exec", node, "systemctl", "restart", "kubelet")
+
+    def put(self, node: str, file: Path, path: str) -> None:
+        """Copy a file onto the node, where everybody may read it."""
+        self.docker.output("exec", node, "mkdir", "-p", str(PurePosixPath(path).parent))
+        self.docker.output("cp", file, f"{node}:{path}")
+        self.docker.output("exec", node, "chmod", "0644", path)
 
     def kill_process(self, node: str, command: str) -> None:
         """SIGKILL to every process of the node whose command line contains `command`."""

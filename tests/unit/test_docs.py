@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_every_test_that_the_scenarios_name_exists() -> None:
     named = set(re.findall(r"`(test_[a-z0-9_]+)`", (ROOT / "docs/scenarios.md").read_text()))
-    sources = [*ROOT.glob("tests/**/test_*.py"), *ROOT.glob("e2e/test_*.py")]
+    sources = [*ROOT.glob("tests/**/test_*.py"), *ROOT.glob("e2e/**/test_*.py")]
     defined = {name for source in sources for name in re.findall(r"def (test_[a-z0-9_]+)", source.read_text())}
     assert len(named) > 50
     assert sorted(named - defined) == []

@@ -1,0 +1,94 @@
+"""Every test of this folder runs under the watchdog: it fails when a promise was broken, and tells the whole story."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+
+from e2e.faults.nodes import machine, weights_everywhere
+from e2e.history import Api, History, api_of
+from e2e.kubectl import Kubectl
+from e2e.port_watchdog import PortWatchdog, Sighting
+from e2e.story import story
+from e2e.verdict import judge
+from modelbackend_operator.settings import Settings
+
+__all__ = ["machine", "weights_everywhere"]  # fixtures
+STORY = pytest.StashKey[str]()
+
+
+@pytest.fixture(scope="session")
+def api(kubectl: Kubectl) -> Iterator[Api]:
+    with api_of(kubectl) as api:
+        yield api
+
+
+@dataclass
+class Watchdog:
+    """What a test may tell it, and ask of it."""
+
+    history: History
+    _ports: PortWatchdog
+    by_hand: set[str] = field(default_factory=set)
+    """Uids or names of objects that the test writes as a person would: those writes are not the operator's."""
+    expected: set[str] = field(default_factory=set)
+    """Promises that the test breaks itself: each must be noticed."""
+
+    def seen(self) -> tuple[Sighting, ...]:
+        """Every server that was met so far."""
+        return self._ports.sightings
+
+    def processes_of(self, backend_uid: str) -> list[Sighting]:
+        """In the order of their starts."""
+        mine = (seen for seen in self.seen() if seen.port is None and seen.backend_uid == backend_uid)
+        return sorted(mine, key=lambda seen: seen.first_at)
+
+    def alone(self, backend_uid: str) -> bool:
+        """No two processes of this backend ever ran at once."""
+        lives = self.processes_of(backend_uid)
+        return all(earlier.last_at < later.first_at for earlier, later in pairwise(lives))
+
+
+@pytest.fixture(autouse=True)
+def watchdog(api: Api, operator: str, request: pytest.FixtureRequest) -> Iterator[Watchdog]:
+    """Set up first and torn down last, so that the end of a test's backends is watched too."""
+    assert operator
+    history = History(api)
+    first, last = Settings().node_ports
+    dog, began_at = PortWatchdog(history, range(first, last + 1)), time.monotonic()
+    history.start()
+    dog.start()
+    watch = Watchdog(history, dog)
+    yield watch
+    history.catch_up()
+    dog.stop()
+    history.stop()
+    versions, sightings = history.versions, dog.sightings
+    found = list(judge(versions, sightings, watch.by_hand))
+    told = story(versions, sightings, found, began_at)
+    request.node.stash[STORY] = told
+    unexpected = [b for b in found if b.sentence.partition(":")[0] not in watch.expected]
+    missed = watch.expected - {b.sentence.partition(":")[0] for b in found}
+    cost = dog.cpu_seconds / (time.monotonic() - began_at)
+    print(
+        f"\nwatchdog: {len(versions)} versions, {len(sightings)} servers seen, {dog.rounds} rounds, {cost:.0%} of a CPU"
+    )
+    if unexpected:
+        pytest.fail("\n".join(b.sentence for b in unexpected) + f"\n\n{told}", pytrace=False)
+    if missed:
+        pytest.fail(f"the watchdog did not notice a breach of {', '.join(sorted(missed))}\n\n{told}", pytrace=False)
+    if request.node.stash.get(FAILED, False):
+        print(told)
+
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.failed:  # type: ignore[attr-defined]
+        item.stash[FAILED] = True
+    return report

@@ -1,0 +1,163 @@
+"""A machine that a test may lose, and its repair: after each test every node is well again."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from e2e.backends import TINY, Backend
+from e2e.cluster.kind_cluster import is_ready
+from e2e.cluster.nodes import KindNodes, UnsupportedNodes, node_control
+from e2e.conftest import OPERATOR_NAMESPACE
+from e2e.kubectl import Kubectl, Object, until
+from e2e.weights import tiny_model
+
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+GPU = "nvidia.com/gpu"
+VOLUME = "weights-everywhere"
+FOLDER = "/var/lib/weights-everywhere"
+EVERYWHERE = {"source": {"persistentVolumeClaim": {"claimName": VOLUME, "path": TINY}}}
+"""`spec.model` of a backend that can run on any worker: its weights are on all of them."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The worker that is lost."""
+
+    kubectl: Kubectl
+    control: KindNodes
+    name: str
+    other: str
+    """A worker that is left alone; the operator is there."""
+
+    @property
+    def node(self) -> Object | None:
+        return self.kubectl.get("node", self.name)
+
+    @property
+    def boot_id(self) -> str:
+        node = self.node
+        return str(node["status"]["nodeInfo"]["bootID"]) if node else ""
+
+    def lose_kubelet(self) -> None:
+        """Containers run on, and nobody reports of them."""
+        self.control.stop(self.name)
+        self.until_lost()
+
+    def die(self) -> None:
+        """Every process on it ends, and nobody reports that."""
+        self.control.kill(self.name)
+
+    def come_back(self) -> None:
+        self.control.start(self.name)
+        until(f"{self.name} is ready", self.is_ready, timeout_seconds=120)
+
+    def until_lost(self) -> None:
+        until(f"{self.name} is not ready", lambda: not self.is_ready(), timeout_seconds=60)
+
+    def is_ready(self) -> bool:
+        node = self.node
+        return node is not None and is_ready(node)
+
+    def taint_out_of_service(self) -> None:
+        """An administrator's word that the machine is off."""
+        self.kubectl.run("taint", "node", self.name, f"{OUT_OF_SERVICE}=nodeshutdown:NoExecute")
+
+
+@pytest.fixture(scope="session")
+def weights_everywhere(kubectl: Kubectl, namespace: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A claim whose volume is the same folder of whatever worker a pod runs on."""
+    file = tiny_model(tmp_path_factory.mktemp("everywhere") / TINY)
+    for node in _workers(kubectl):
+        _control(kubectl).put(node, file, f"{FOLDER}/{TINY}")
+    shared = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadOnlyMany"], "storageClassName": ""}
+    claimed_by = {"namespace": namespace, "name": VOLUME}
+    kubectl.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": VOLUME},
+            "spec": {**shared, "hostPath": {"path": FOLDER}, "claimRef": claimed_by},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": claimed_by,
+            "spec": {
+                "accessModes": ["ReadOnlyMany"],
+                "storageClassName": "",
+                "volumeName": VOLUME,
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        },
+    )
+    return VOLUME
+
+
+@pytest.fixture
+def machine(kubectl: Kubectl, operator: str, weights_everywhere: str) -> Iterator[Machine]:
+    """Ask for it after `backend`, so that the backends end on nodes that are well."""
+    assert weights_everywhere
+    workers = _workers(kubectl)
+    (running,) = kubectl.list("pods", operator, "app.kubernetes.io/name=modelbackend-operator")
+    at_home = running["spec"]["nodeName"]
+    lost = next(node for node in workers if node != at_home)
+    machine = Machine(kubectl, _control(kubectl), lost, at_home)
+    boot_id = machine.boot_id
+    yield machine
+    control = machine.control
+    control.start(lost)
+    control.heal(lost)
+    until(f"{lost} is back", machine.is_ready, timeout_seconds=120)
+    if machine.boot_id != boot_id:
+        control.kill(lost)
+        control.start(lost)
+    node = machine.node or {}
+    if any(taint["key"] == OUT_OF_SERVICE for taint in node["spec"].get("taints", ())):
+        kubectl.run("taint", "node", lost, f"{OUT_OF_SERVICE}-")
+    kubectl.run("uncordon", lost)
+    until("the cluster is well", lambda: _is_well(kubectl), timeout_seconds=180)
+
+
+def _is_well(kubectl: Kubectl) -> bool:
+    nodes = kubectl.list("nodes")
+    if not all(is_ready(node) for node in nodes):
+        return False
+    workloads = [
+        *kubectl.list("daemonsets,deployments", "kube-system"),
+        *kubectl.list("deployments", OPERATOR_NAMESPACE),
+    ]
+    for workload in workloads:
+        status = workload["status"]
+        wanted = status.get("desiredNumberScheduled", workload["spec"].get("replicas"))
+        ready = status.get("numberReady", status.get("readyReplicas", 0))
+        if ready != wanted or status.get("observedGeneration", 0) < workload["metadata"]["generation"]:
+            return False
+    return all(int(node["status"]["allocatable"].get(GPU, 0)) == 4 for node in nodes if not node["spec"].get("taints"))
+
+
+def _workers(kubectl: Kubectl) -> list[str]:
+    return [
+        node["metadata"]["name"]
+        for node in kubectl.list("nodes")
+        if "node-role.kubernetes.io/control-plane" not in node["metadata"]["labels"]
+    ]
+
+
+def _control(kubectl: Kubectl) -> KindNodes:
+    match node_control(_workers(kubectl)):
+        case UnsupportedNodes(reason):
+            pytest.skip(reason)
+        case KindNodes() as control:
+            return control
+
+
+def on(machine: Machine) -> Object:
+    """Spec of a backend that runs there and nowhere else."""
+    return {"model": EVERYWHERE, "nodeSelector": {"kubernetes.io/hostname": machine.name}}
+
+
+def awaits_proof(one: Backend) -> str | None:
+    """What the status says is awaited."""
+    reconciling = one.condition("Reconciling")
+    return str(reconciling["message"]) if reconciling.get("reason") == "AwaitingProof" else None

@@ -1,0 +1,68 @@
+"""The operator dies at each of its writes, and a life of a backend is lived to its end one write at a time."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from e2e.backends import Backend, claims_of, generate
+from e2e.conftest import OPERATOR_NAMESPACE
+from e2e.fault_proxy import Fate, FaultProxy, Write, fault_proxy
+from e2e.history import Api
+from e2e.kubectl import Kubectl, until
+from e2e.operators import Succession
+
+Make = Callable[..., Backend]
+DEPLOYMENT = ("deployment/modelbackend-operator", "-n", OPERATOR_NAMESPACE)
+SETTINGS = {"NAMESPACE": OPERATOR_NAMESPACE, "REUSE_DELAY_SECONDS": "3"}
+
+
+@pytest.fixture(scope="module")
+def no_other_operator(kubectl: Kubectl, operator: str) -> Iterator[None]:
+    kubectl.run("scale", *DEPLOYMENT, "--replicas=0")
+    selector = "app.kubernetes.io/name=modelbackend-operator"
+    until("no operator runs in the cluster", lambda: not kubectl.list("pods", operator, selector))
+    yield
+    kubectl.run("scale", *DEPLOYMENT, "--replicas=1")
+    kubectl.run("rollout", "status", *DEPLOYMENT, "--timeout=120s", timeout_seconds=150)
+
+
+@pytest.fixture
+def proxy(api: Api) -> Iterator[FaultProxy]:
+    with fault_proxy(api.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def operators(no_other_operator: None, proxy: FaultProxy, tmp_path: Path) -> Iterator[Succession]:
+    assert no_other_operator is None
+    operators = Succession(proxy.url, tmp_path, SETTINGS)
+    proxy.crash = operators.crash
+    operators.start()
+    yield operators
+    proxy.fate = lambda _: Fate.PASSES
+    operators.end()
+
+
+@pytest.mark.parametrize("first", [Fate.REPLY_IS_LOST, Fate.IS_LATE])
+def test_an_operator_that_dies_at_each_of_its_writes_finishes_a_life_one_write_at_a_time(
+    kubectl: Kubectl, operators: Succession, proxy: FaultProxy, backend: Make, first: Fate
+) -> None:
+    """One write is applied unheard, the next arrives after the successor has begun to write, and so on in turn."""
+
+    def fate(write: Write) -> Fate:
+        other = Fate.IS_LATE if first is Fate.REPLY_IS_LOST else Fate.REPLY_IS_LOST
+        return first if write.number % 2 else other
+
+    proxy.fate = fate
+    one = backend("dies-often")
+    address, uid = one.until_ready(), one.uid
+    started = list(proxy.writes)
+    assert generate(address, "Hello", "--max-tokens", "2")
+    one.delete()
+    one.until_gone()
+    until("nothing is left in the ledger", lambda: not claims_of(kubectl, uid), timeout_seconds=60)
+    leases = kubectl.list("leases", OPERATOR_NAMESPACE, f"modelbackend.dev/backend-uid={uid}")
+    assert not leases
+    print(*started, "-- Ready --", *proxy.writes[len(started) :], f"{operators.lives} operators", sep="\n")
+    assert operators.lives > len(proxy.writes)
