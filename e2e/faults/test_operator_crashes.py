@@ -44,23 +44,26 @@ def operators(no_other_operator: None, proxy: FaultProxy, tmp_path: Path) -> Ite
     operators.end()
 
 
-@pytest.mark.parametrize("first", [Fate.REPLY_IS_LOST, Fate.IS_LATE])
+def unheard(_: Write) -> Fate:
+    return Fate.REPLY_IS_LOST
+
+
+def late(write: Write) -> Fate:
+    """Each write first comes too late; when the successor does it again, that is applied unheard."""
+    return Fate.REPLY_IS_LOST if write.number % 2 else Fate.IS_LATE
+
+
+@pytest.mark.parametrize("fate", [unheard, late])
 def test_an_operator_that_dies_at_each_of_its_writes_finishes_a_life_one_write_at_a_time(
-    kubectl: Kubectl, operators: Succession, proxy: FaultProxy, backend: Make, first: Fate
+    kubectl: Kubectl, operators: Succession, proxy: FaultProxy, backend: Make, fate: Callable[[Write], Fate]
 ) -> None:
-    """One write is applied unheard, the next arrives after the successor has begun to write, and so on in turn."""
-
-    def fate(write: Write) -> Fate:
-        other = Fate.IS_LATE if first is Fate.REPLY_IS_LOST else Fate.REPLY_IS_LOST
-        return first if write.number % 2 else other
-
     proxy.fate = fate
     one = backend("dies-often")
-    address, uid = one.until_ready(), one.uid
+    address, uid = one.until_ready(timeout_seconds=300), one.uid
     started = list(proxy.writes)
     assert generate(address, "Hello", "--max-tokens", "2")
     one.delete()
-    one.until_gone()
+    one.until_gone(timeout_seconds=300)
     until("nothing is left in the ledger", lambda: not claims_of(kubectl, uid), timeout_seconds=60)
     leases = kubectl.list("leases", OPERATOR_NAMESPACE, f"modelbackend.dev/backend-uid={uid}")
     assert not leases
