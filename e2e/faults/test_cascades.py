@@ -1,19 +1,15 @@
 """A namespace, or the kinds themselves, are deleted under a backend that serves."""
 
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from e2e.backends import SMOLLM2, TINY, Backend, claims_of, manifest, stream
-from e2e.conftest import ROOT, smollm2, tenant
+from e2e.conftest import smollm2, tenant
 from e2e.faults.test_deletes import STREAM, serving_pods
 from e2e.kubectl import Kubectl, until
 from e2e.weights import tiny_model
-
-Make = Callable[..., Backend]
-CRDS = ("modelbackends.modelbackend.dev", "portclaims.modelbackend.dev")
 
 
 @pytest.fixture
@@ -39,19 +35,3 @@ def test_a_namespace_that_is_deleted_lets_streams_end_and_is_gone_with_proof(kub
     assert not serving_pods(uid)
     assert [c["status"]["evidence"] for c in claims_of(kubectl, uid)] in (["ContainersTerminated"], [])
     until("nothing is left in the ledger", lambda: not claims_of(kubectl, uid), timeout_seconds=60)
-
-
-def test_kinds_that_are_deleted_take_their_objects_along_with_proof_and_serve_anew_when_they_are_back(
-    kubectl: Kubectl, backend: Make
-) -> None:
-    one = backend("without-kind")
-    one.until_ready()
-    uid = one.uid
-    deletion = subprocess.Popen(kubectl.command("delete", "crd", *CRDS), stdout=subprocess.PIPE, text=True)
-    words, _ = deletion.communicate(timeout=120)
-    assert deletion.returncode == 0, words
-    assert not serving_pods(uid), "the kind is gone and a process of it serves"
-    kubectl.run("apply", "--server-side", "-f", str(ROOT / "crds"))
-    kubectl.run("wait", "--for=condition=Established", "-f", str(ROOT / "crds"), "--timeout=60s")
-    again = backend("without-kind")
-    again.until_ready(timeout_seconds=180)

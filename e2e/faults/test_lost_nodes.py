@@ -63,7 +63,8 @@ def test_a_machine_that_died_and_comes_back_ends_what_was_deleted_and_serves_wha
     assert claim_of(kubectl, uid)["status"]["phase"] == "Bound", "that its processes are dead is known to nobody"
     machine.come_back()
     ended.until_gone(timeout_seconds=90)
-    assert claim_of(kubectl, uid)["status"]["evidence"] == "ContainersTerminated"
+    # The kubelet may also refuse to take it up again, before its devices are known: then it says that none was started.
+    assert claim_of(kubectl, uid)["status"]["evidence"] in ("ContainersTerminated", "NeverStarted")
     assert port_of(kept.until_ready()) == port_of(address)
     assert generate(kept.until_ready(), "Hello", "--max-tokens", "2") is not None
     assert [c["status"]["phase"] for c in claims_of(kubectl, kept_uid)] == ["Bound"]
