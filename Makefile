@@ -67,3 +67,11 @@ lock: ## Renew requirements/*.txt: hashes, and no index address
 .PHONY: proto
 proto: venv ## Renew the generated gRPC code
 	@$(PY) backend_image/proto/regenerate.py
+
+.PHONY: sim
+sim: venv ## The seeded simulator: faults, then quiet, every promise after every step (STEPS=100000 SEED=1)
+	@tools/step sim $(PY) -m tests.sim.simulate --steps $(or $(STEPS),100000) --seed $(or $(SEED),1)
+
+.PHONY: sim-long
+sim-long: venv ## The same with ten million steps
+	@tools/step sim-long $(PY) -m tests.sim.simulate --steps $(or $(STEPS),10000000) --seed $(or $(SEED),long)

@@ -181,10 +181,14 @@ def _is_ordered(backend: Backend | None, pod: Pod, cut: Cut) -> bool:
 
 
 def evidence_not_absence(step: Step) -> Breaches:
-    """Only proof in the pod's own object opens its claim or lets the object go."""
+    """Only proof in the pod's own object opens its claim or lets the object go.
+
+    Proof once seen stays true, so it may be that of the look: meanwhile somebody may have removed the object.
+    """
     match step.action:
         case CoolClaim(claim=claim) | DeleteClaim(claim=claim) | RemoveClaimFinalizer(claim=claim):
-            if claim.phase in HOLDING and not _is_proven(_now_of(step), claim):
+            looks = (step.decided_from, _now_of(step))
+            if claim.phase in HOLDING and not any(_is_proven(look, claim) for look in looks):
                 yield f"port {claim.port} is released, and nothing proves the end of pod {claim.pod_uid}"
         case RemovePodFinalizer(pod=pod):
             if evidence_of_end(pod) is None:
@@ -192,11 +196,14 @@ def evidence_not_absence(step: Step) -> Breaches:
 
 
 def finalizer_last(step: Step) -> Breaches:
-    """When a backend goes, nothing of it runs and nothing is bound, but ports withheld with their reason."""
+    """When a backend goes, nothing of it runs and nothing is bound, but ports withheld with their reason.
+
+    A pod behind its gate does not run: one that a late write made is swept after its backend.
+    """
     if not isinstance(step.action, RemoveFinalizer):
         return
     world = _now_of(step)
-    yield from (f"pod {pod.ref.uid} is left" for pod in world.pods)
+    yield from (f"pod {pod.ref.uid} is left" for pod in world.pods if not pod.gated)
     yield from (f"port {c.port} is left bound" for c in world.claims if c.phase is ClaimPhase.BOUND)
 
 

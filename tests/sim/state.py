@@ -64,8 +64,12 @@ class State:
     foreground: frozenset[str] = frozenset()
     """Backends that the garbage collector holds until their dependants were deleted."""
     namespace_terminating: bool = False
+    spent: frozenset[str] = frozenset()
+    """Backends that were to come and have been created."""
     version: int = 0
     """Of the API server's last write."""
+    created: int = 0
+    """Objects so far; uids are numbered by it."""
 
     def all(self, kind: type[Kind], owner: str | None = None) -> list[Kind]:
         return [

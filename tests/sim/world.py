@@ -45,6 +45,8 @@ class World:
         self.later = {backend.ref.uid: backend for backend in later}
         self.checks_versions = True
         self.models = {backend.ref.uid: f"{NAMESPACE}/{backend.model}" for backend in (*backends, *later)}
+        self.wanted_ordinals = {backend.ref.uid: backend.ordinals for backend in (*backends, *later)}
+        """What each backend asks for again when it is resumed."""
         self.looking = Looking(self.models, pool)
         for backend in backends:
             self.put(backend)
@@ -94,12 +96,13 @@ class World:
             if made.node_port in self.state.lagging_ports:
                 return Unknown(PORT_LAGS)
         uid = self.fresh_uid(type(made).__name__.lower())
-        self.state = replace(self.state, owners={**self.state.owners, uid: action.backend.ref.uid})
+        owners = {**self.state.owners, uid: action.backend.ref.uid}
+        self.state = replace(self.state, owners=owners, created=self.state.created + 1)
         self.put(replace(made, ref=replace(made.ref, uid=uid)))
         return Applied()
 
     def fresh_uid(self, kind: str) -> str:
-        return f"{kind}-{self.state.version + 1}"
+        return f"{kind}-{self.state.created + 1}"
 
     def _change(self, seen: Any, change: Callable[[Any], Any]) -> Outcome:
         """Under the uid and resourceVersion that the writer has seen."""

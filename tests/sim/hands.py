@@ -1,0 +1,174 @@
+"""What people, machines and processes do to a cluster that nobody asked them to: each by a name that a bound can count.
+
+`USERS` and `FAULTS` are what a search may do so many times; `HEALING` undoes faults, and is never bounded.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from modelbackend_operator.model import Backend, Claim, Lease, Pod, PodPhase, ServerState, Service
+from tests.sim.state import Machine, Run
+from tests.sim.world import World
+
+REJECTION = "Pod was rejected: Allocate failed due to no healthy devices present"
+
+
+class Hand(NamedTuple):
+    kind: str
+    what: str
+    act: Callable[[], object]
+
+
+USERS = frozenset(
+    {
+        "create",
+        "delete",
+        "delete in the foreground",
+        "suspend",
+        "resume",
+        "edit",
+        "evict",
+        "force",
+        "strip pod",
+        "strip backend",
+        "delete claim",
+        "delete Service",
+        "delete Lease",
+        "edit labels",
+        "wipe status",
+        "delete namespace",
+        "request",
+    }
+)
+FAULTS = frozenset({"kubelet stops", "machine dies", "Node removed", "out of service", "crash", "hang", "reject"})
+HEALING = frozenset({"kubelet returns", "machine boots", "unhang"})
+
+
+def hands_of(world: World) -> Iterator[Hand]:
+    for backend in world.state.all(Backend):
+        yield from _on_backend(world, backend)
+    for uid, backend in world.later.items():
+        names = {other.ref.name for other in world.state.all(Backend)}
+        if uid not in world.state.spent and backend.ref.name not in names and not world.state.namespace_terminating:
+            yield Hand("create", f"create {uid}", partial(create_backend, world, backend))
+    for pod in world.state.all(Pod):
+        yield from _on_pod(world, pod)
+    yield from _on_others(world)
+    for uid, run in world.state.runs.items():
+        yield from _on_process(world, uid, run)
+    for name, machine in world.state.machines.items():
+        yield from _on_machine(world, name, machine)
+
+
+def create_backend(world: World, backend: Backend) -> None:
+    world.state = replace(world.state, spent=world.state.spent | {backend.ref.uid})
+    world.put(backend)
+
+
+def _on_backend(world: World, backend: Backend) -> Iterator[Hand]:
+    uid = backend.ref.uid
+    if backend.deleting_since is None:
+        yield Hand("delete", f"delete {uid}", partial(world.delete_backend, uid))
+        yield Hand("delete in the foreground", f"delete {uid} in the foreground", partial(_foreground, world, uid))
+        new = f"hash-{2 if backend.template_hash == 'hash-1' else 1}"
+        edit = partial(world.edit, backend, template_hash=new, generation=backend.generation + 1)
+        yield Hand("edit", f"edit the template of {uid}", edit)
+        if backend.ordinals:
+            yield Hand("suspend", f"suspend {uid}", partial(world.edit, backend, ordinals=()))
+        else:
+            wanted = world.wanted_ordinals[uid]
+            yield Hand("resume", f"resume {uid}", partial(world.edit, backend, ordinals=wanted))
+    if backend.has_finalizer:
+        yield Hand("strip backend", f"strip the finalizer of {uid}", partial(world.edit, backend, has_finalizer=False))
+    if backend.status:
+        yield Hand("wipe status", f"wipe the status of {uid}", partial(world.edit, backend, status={}))
+
+
+def _foreground(world: World, uid: str) -> None:
+    world.state = replace(world.state, foreground=world.state.foreground | {uid})
+    world.delete_backend(uid)
+
+
+def _on_pod(world: World, pod: Pod) -> Iterator[Hand]:
+    uid = pod.ref.uid
+    if not pod.deleting:
+        yield Hand("evict", f"evict {uid}", partial(world.delete_pod, pod))
+        if pod.node and uid not in world.state.runs and not pod.phase.terminal:
+            yield Hand("reject", f"{pod.node} rejects {uid}", partial(_reject, world, pod))
+    if pod.has_finalizer:
+        yield Hand("strip pod", f"strip the finalizer of {uid}", partial(world.edit, pod, has_finalizer=False))
+    if not (pod.deleting and not pod.grace_seconds):
+        yield Hand("force", f"force-delete {uid}", partial(world.delete_pod, pod, 0))
+    if pod.serving_label:
+        yield Hand("edit labels", f"edit the labels of {uid}", partial(world.edit, pod, serving_label=False))
+
+
+def _reject(world: World, pod: Pod) -> None:
+    world.edit(pod, phase=PodPhase.FAILED, phase_reason="UnexpectedAdmissionError", phase_message=REJECTION)
+
+
+def _on_others(world: World) -> Iterator[Hand]:
+    for claim in world.state.all(Claim):
+        if not claim.terminating:
+            yield Hand("delete claim", f"delete {claim.ref.name}", partial(world.delete_claim, claim))
+    for service in world.state.all(Service):
+        yield Hand("delete Service", f"delete {service.ref.uid}", partial(world.remove, service))
+    for lease in world.state.all(Lease):
+        yield Hand("delete Lease", f"delete {lease.ref.uid}", partial(world.remove, lease))
+    if not world.state.namespace_terminating:
+        yield Hand("delete namespace", "delete the namespace", partial(_end_namespace, world))
+
+
+def _end_namespace(world: World) -> None:
+    world.state = replace(world.state, namespace_terminating=True)
+
+
+def _on_process(world: World, uid: str, run: Run) -> Iterator[Hand]:
+    if not run.alive:
+        return
+    if run.server is ServerState.SERVING and not run.in_flight:
+        yield Hand("request", f"a request reaches {uid}", partial(_set_run, world, uid, in_flight=1))
+    if run.killable:
+        yield Hand("crash", f"the server of {uid} crashes", partial(_set_run, world, uid, alive=False, in_flight=0))
+        yield Hand("hang", f"the process of {uid} cannot be killed", partial(_set_run, world, uid, killable=False))
+    else:
+        yield Hand("unhang", f"the process of {uid} can be killed again", partial(_set_run, world, uid, killable=True))
+
+
+def _set_run(world: World, uid: str, **changes: object) -> None:
+    world.state = world.state.with_run(uid, replace(world.state.runs[uid], **changes))  # type: ignore[arg-type]
+    world.forget_ended(uid)
+
+
+def _on_machine(world: World, name: str, machine: Machine) -> Iterator[Hand]:
+    if machine.works:
+        yield Hand("kubelet stops", f"the kubelet of {name} stops", partial(_set_machine, world, name, kubelet=False))
+    elif machine.powered:
+        yield Hand(
+            "kubelet returns", f"the kubelet of {name} returns", partial(_set_machine, world, name, kubelet=True)
+        )
+    if machine.powered:
+        yield Hand("machine dies", f"{name} loses power", partial(_power_off, world, name))
+    else:
+        boot = f"{machine.boot_id}+"
+        on = partial(_set_machine, world, name, powered=True, kubelet=True, boot_id=boot, out_of_service=False)
+        yield Hand("machine boots", f"{name} boots", on)
+    if machine.node is not None:
+        yield Hand("Node removed", f"Node {name} is removed", partial(_set_machine, world, name, node=None))
+        if not machine.powered and not machine.out_of_service:
+            mark = partial(_set_machine, world, name, out_of_service=True)
+            yield Hand("out of service", f"{name} is tainted out-of-service", mark)
+
+
+def _set_machine(world: World, name: str, **changes: object) -> None:
+    world.state = replace(world.state.with_machine(name, **changes), version=world.state.version + 1)
+
+
+def _power_off(world: World, name: str) -> None:
+    """Every process of the machine ends, and nobody is told."""
+    _set_machine(world, name, powered=False, kubelet=False)
+    for uid, run in tuple(world.state.runs.items()):
+        if run.node == name and run.alive:
+            _set_run(world, uid, alive=False, in_flight=0)
