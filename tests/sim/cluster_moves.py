@@ -42,6 +42,15 @@ def moves_of(world: "World") -> Iterator[Move]:
         yield f"give node port {port} back", partial(_give_back, world, port)
 
 
+def quick_moves_of(world: "World") -> Iterator[Move]:
+    """Those that follow on others by themselves in a moment, among them all of `ready`, `remove` and `give`."""
+    for pod in world.state.all(Pod):
+        if pod.node and world.state.machines[pod.node].works:
+            yield from _kubelet_moves(world, pod)
+    for port in world.state.lagging_ports:
+        yield f"give node port {port} back", partial(_give_back, world, port)
+
+
 # -- the scheduler ----------------------------------------------------------------------------------------------------
 
 
@@ -196,7 +205,7 @@ def _collections(world: "World") -> Iterator[Move]:
 
 def _let_go(world: "World", backend_uid: str) -> None:
     """None of our dependants blocks its owner's deletion, so those that only terminate are not waited for."""
-    world.state = replace(world.state, foreground=world.state.foreground - {backend_uid})
+    world.state = world.state._replace(foreground=world.state.foreground - {backend_uid})
     world.put(world.state.objects[backend_uid])
 
 
@@ -232,8 +241,8 @@ def _node_moves(world: "World", name: str, machine: Machine) -> Iterator[Move]:
 
 
 def _change_machine(world: "World", name: str, **changes: object) -> None:
-    world.state = replace(world.state.with_machine(name, **changes), version=world.state.version + 1)
+    world.state = world.state.with_machine(name, **changes)._replace(version=world.state.version + 1)
 
 
 def _give_back(world: "World", port: int) -> None:
-    world.state = replace(world.state, lagging_ports=world.state.lagging_ports - {port})
+    world.state = world.state._replace(lagging_ports=world.state.lagging_ports - {port})

@@ -43,19 +43,32 @@ USERS = frozenset(
     }
 )
 FAULTS = frozenset({"kubelet stops", "machine dies", "Node removed", "out of service", "crash", "hang", "reject"})
+ON_BACKENDS = frozenset(
+    {"delete", "delete in the foreground", "edit", "suspend", "resume", "strip backend", "wipe status"}
+)
+ON_PODS = frozenset({"evict", "reject", "strip pod", "force", "edit labels"})
+ON_OTHERS = frozenset({"delete claim", "delete Service", "delete Lease", "delete namespace"})
 HEALING = frozenset({"kubelet returns", "machine boots", "unhang"})
 
 
-def hands_of(world: World) -> Iterator[Hand]:
-    for backend in world.state.all(Backend):
-        yield from _on_backend(world, backend)
+def hands_of(world: World, kinds: frozenset[str] = USERS | FAULTS | HEALING) -> Iterator[Hand]:
+    """Those of these kinds that are possible now."""
+    return (hand for hand in _hands_of(world, kinds) if hand.kind in kinds)
+
+
+def _hands_of(world: World, kinds: frozenset[str]) -> Iterator[Hand]:
+    if kinds & ON_BACKENDS:
+        for backend in world.state.all(Backend):
+            yield from _on_backend(world, backend)
     for uid, backend in world.later.items():
         names = {other.ref.name for other in world.state.all(Backend)}
         if uid not in world.state.spent and backend.ref.name not in names and not world.state.namespace_terminating:
             yield Hand("create", f"create {uid}", partial(create_backend, world, backend))
-    for pod in world.state.all(Pod):
-        yield from _on_pod(world, pod)
-    yield from _on_others(world)
+    if kinds & ON_PODS:
+        for pod in world.state.all(Pod):
+            yield from _on_pod(world, pod)
+    if kinds & ON_OTHERS:
+        yield from _on_others(world)
     for uid, run in world.state.runs.items():
         yield from _on_process(world, uid, run)
     for name, machine in world.state.machines.items():
@@ -63,7 +76,7 @@ def hands_of(world: World) -> Iterator[Hand]:
 
 
 def create_backend(world: World, backend: Backend) -> None:
-    world.state = replace(world.state, spent=world.state.spent | {backend.ref.uid})
+    world.state = world.state._replace(spent=world.state.spent | {backend.ref.uid})
     world.put(backend)
 
 
@@ -87,7 +100,7 @@ def _on_backend(world: World, backend: Backend) -> Iterator[Hand]:
 
 
 def _foreground(world: World, uid: str) -> None:
-    world.state = replace(world.state, foreground=world.state.foreground | {uid})
+    world.state = world.state._replace(foreground=world.state.foreground | {uid})
     world.delete_backend(uid)
 
 
@@ -122,7 +135,7 @@ def _on_others(world: World) -> Iterator[Hand]:
 
 
 def _end_namespace(world: World) -> None:
-    world.state = replace(world.state, namespace_terminating=True)
+    world.state = world.state._replace(namespace_terminating=True)
 
 
 def _on_process(world: World, uid: str, run: Run) -> Iterator[Hand]:
@@ -163,7 +176,7 @@ def _on_machine(world: World, name: str, machine: Machine) -> Iterator[Hand]:
 
 
 def _set_machine(world: World, name: str, **changes: object) -> None:
-    world.state = replace(world.state.with_machine(name, **changes), version=world.state.version + 1)
+    world.state = world.state.with_machine(name, **changes)._replace(version=world.state.version + 1)
 
 
 def _power_off(world: World, name: str) -> None:

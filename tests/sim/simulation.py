@@ -6,7 +6,7 @@ To look and to act are separate steps, so anything may happen between them. Noth
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from modelbackend_operator.actions import Act, Action, Applied, Wait
@@ -190,4 +190,4 @@ def mixed(cached: dict[type, State]) -> State:
                 objects[uid] = thing
                 if uid in state.owners:
                     owners[uid] = state.owners[uid]
-    return replace(newest, objects=objects, owners=owners)
+    return newest._replace(objects=objects, owners=owners)

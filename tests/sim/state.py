@@ -5,9 +5,9 @@ and a test may go back to any. It keeps the rules' own dataclasses (`model.py`) 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from modelbackend_operator.model import Backend, Claim, Lease, NodeId, Pod, ServerState, Service
 
@@ -49,16 +49,17 @@ class Machine:
         return self.powered and self.kubelet
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
+    """A tuple, because a search makes a new one for every step."""
+
     now: datetime
-    objects: Mapping[str, Any] = field(default_factory=dict)
+    objects: Mapping[str, Any] = {}
     """The API server's, by uid."""
-    owners: Mapping[str, str] = field(default_factory=dict)
+    owners: Mapping[str, str] = {}
     """By uid: the uid of the backend that each is of."""
-    runs: Mapping[str, Run] = field(default_factory=dict)
+    runs: Mapping[str, Run] = {}
     """By pod uid; kept until the pod's object and its process are both gone."""
-    machines: Mapping[str, Machine] = field(default_factory=dict)
+    machines: Mapping[str, Machine] = {}
     lagging_ports: frozenset[int] = frozenset()
     """Node ports of Services that are gone, which the allocator has yet to take back."""
     foreground: frozenset[str] = frozenset()
@@ -84,7 +85,7 @@ class State:
         return {uid: run for uid, run in self.runs.items() if run.alive}
 
     def with_run(self, pod_uid: str, run: Run) -> "State":
-        return replace(self, runs={**self.runs, pod_uid: run})
+        return self._replace(runs={**self.runs, pod_uid: run})
 
     def with_machine(self, name: str, **changes: Any) -> "State":
-        return replace(self, machines={**self.machines, name: replace(self.machines[name], **changes)})
+        return self._replace(machines={**self.machines, name: replace(self.machines[name], **changes)})

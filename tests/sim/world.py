@@ -57,7 +57,7 @@ class World:
 
     @now.setter
     def now(self, moment: datetime) -> None:
-        self.state = replace(self.state, now=moment)
+        self.state = self.state._replace(now=moment)
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class World:
                 return Unknown(PORT_LAGS)
         uid = self.fresh_uid(type(made).__name__.lower())
         owners = {**self.state.owners, uid: action.backend.ref.uid}
-        self.state = replace(self.state, owners=owners, created=self.state.created + 1)
+        self.state = self.state._replace(owners=owners, created=self.state.created + 1)
         self.put(replace(made, ref=replace(made.ref, uid=uid)))
         return Applied()
 
@@ -125,7 +125,7 @@ class World:
         """The object's next version, or its end when nothing holds it any more."""
         version = self.state.version + 1
         thing = replace(thing, ref=replace(thing.ref, resource_version=str(version)))
-        self.state = replace(self.state, objects={**self.state.objects, thing.ref.uid: thing}, version=version)
+        self.state = self.state._replace(objects={**self.state.objects, thing.ref.uid: thing}, version=version)
         if is_released(thing) and thing.ref.uid not in self.state.foreground:
             self.remove(thing)
 
@@ -134,8 +134,7 @@ class World:
         uid, state = thing.ref.uid, self.state
         given_up = isinstance(thing, Service) and thing.node_port is not None
         lagging = frozenset({thing.node_port}) if given_up else frozenset()
-        self.state = replace(
-            state,
+        self.state = state._replace(
             objects={other: found for other, found in state.objects.items() if other != uid},
             owners={other: owner for other, owner in state.owners.items() if other != uid},
             lagging_ports=state.lagging_ports | lagging,
@@ -149,7 +148,7 @@ class World:
         run = self.state.runs.get(pod_uid)
         if run is not None and not run.alive and pod_uid not in self.state.objects:
             rest = {uid: other for uid, other in self.state.runs.items() if uid != pod_uid}
-            self.state = replace(self.state, runs=rest)
+            self.state = self.state._replace(runs=rest)
 
     def _drain(self, pod_uid: str) -> Outcome:
         run = self.state.runs.get(pod_uid)

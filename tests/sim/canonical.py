@@ -1,0 +1,176 @@
+"""When are two states of a search the same? When nothing that anybody could do tells them apart.
+
+Left out: resource versions (kept is whether a writer's is still the newest), the time of day (kept are ages, up to
+where no rule asks any more), and whatever of a status no rule reads. Uids need no renaming, because `SearchWorld`
+gives the lowest that nothing mentions. Every part is interned, so a state's key is a handful of small integers.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from datetime import datetime, timedelta
+from operator import attrgetter
+from typing import Any
+
+from modelbackend_operator.model import Claim, ClaimPhase, StopRecord
+from tests.sim.state import State
+from tests.sim.world import World
+from tests.unit.builders import NOW
+
+TICK_SECONDS = 30
+"""Time passes in ticks: each of them is longer than the reuse delay, and as long as a drain."""
+OLD_SECONDS = 120
+"""Nobody asks whether something is older than this."""
+NOT_READ = frozenset({"ref", "raw", "status"})
+
+
+class Interner:
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def __call__(self, value: Hashable) -> int:
+        return self._numbers.setdefault(value, len(self._numbers))
+
+
+# -- what of an object counts -----------------------------------------------------------------------------------------
+
+
+def protocol_part(status: Mapping[str, Any]) -> dict[str, Any]:
+    """What the rules read of a backend's own status: which pods it names and advertises, and that facts are known."""
+    instances = [
+        {"ordinal": entry["ordinal"], "pod": {"uid": entry["pod"]["uid"]}}
+        for entry in status.get("instances") or ()
+        if entry.get("pod")
+    ]
+    told = [{"podUID": entry["podUID"]} for entry in status.get("endpoints") or ()]
+    model = {"architecture": "llama"} if "architecture" in (status.get("model") or {}) else {}
+    part = {"instances": instances, "endpoints": told, "model": model}
+    return {name: value for name, value in part.items() if value}
+
+
+def _frozen(value: Any) -> Hashable:
+    if isinstance(value, Mapping):
+        return tuple(sorted((key, _frozen(inner)) for key, inner in value.items()))
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(inner) for inner in value)
+    return value  # type: ignore[no-any-return]
+
+
+def _getters() -> Callable[[Any], tuple[Hashable, ...]]:
+    made: dict[type, Callable[[Any], tuple[Hashable, ...]]] = {}
+
+    def content(thing: Any) -> tuple[Hashable, ...]:
+        get = made.get(type(thing))
+        if get is None:
+            names = [field.name for field in fields(thing) if field.name not in NOT_READ]
+            get = made[type(thing)] = attrgetter("ref.uid", "ref.name", *names)
+        return get(thing)
+
+    return content
+
+
+_content = _getters()
+
+
+def content_of(thing: Any, owner: str | None) -> Hashable:
+    """Everything of an object but its version."""
+    if isinstance(thing, Claim) and thing.phase is not ClaimPhase.COOLING:
+        thing = replace(thing, since=NOW)
+    status = getattr(thing, "status", None)
+    return (owner, _content(thing), _frozen(status) if status else None)
+
+
+def content_of_action(action: Any) -> Hashable:
+    """Its kind and everything in it but versions."""
+    parts: list[Hashable] = [type(action).__name__]
+    for field in fields(action):
+        value = getattr(action, field.name)
+        parts.append(content_of(value, None) if hasattr(value, "ref") else _frozen(value))
+    return tuple(parts)
+
+
+# -- time -------------------------------------------------------------------------------------------------------------
+
+
+def a_tick_later(state: State) -> State:
+    """The same state seen a tick later: `now` stays, and everything is older."""
+    return state._replace(objects={uid: _aged_once(thing) for uid, thing in state.objects.items()})
+
+
+_older: dict[int, tuple[Any, Any]] = {}
+
+
+def _aged_once(thing: Any) -> Any:
+    """Remembered, because most ticks find most objects as the last one did."""
+    known = _older.get(id(thing))
+    if known is None:
+        aged = _aged(thing)
+        if len(_older) > 200_000:
+            _older.clear()
+        known = _older[id(thing)] = (thing, thing if aged == thing else aged)
+    return known[1]
+
+
+def an_action_a_tick_later(action: Any) -> Any:
+    """A write under way: what it read is older, and what it will write was meant for earlier."""
+    changes = {}
+    for field in fields(action):
+        value = getattr(action, field.name)
+        if hasattr(value, "ref") or isinstance(value, StopRecord):
+            changes[field.name] = _aged(value)
+    return replace(action, **changes)
+
+
+_CLAMPS = {"created_at": TICK_SECONDS, "deleting_since": 0, "deadline": 0}
+
+
+def _aged(thing: Any) -> Any:
+    changes: dict[str, Any] = {}
+    for field in fields(thing):
+        value = getattr(thing, field.name)
+        if isinstance(value, datetime):
+            oldest = NOW - timedelta(seconds=_CLAMPS.get(field.name, OLD_SECONDS))
+            changes[field.name] = max(value - timedelta(seconds=TICK_SECONDS), oldest)
+        elif field.name == "stop" and is_dataclass(value):
+            changes[field.name] = _aged(value)
+    return replace(thing, **changes) if changes else thing
+
+
+# -- the world of a search --------------------------------------------------------------------------------------------
+
+
+class SearchWorld(World):
+    """Uids are given out again once nothing mentions them; of a status only what the rules read is kept."""
+
+    mentioned: Callable[[], str] = staticmethod(lambda: "")
+    """Text in which uids occur that the state does not mention (writes under way, old caches)."""
+
+    def fresh_uid(self, kind: str) -> str:
+        state = self.state
+        used = {*state.objects, *state.runs}
+        for uid, thing in state.objects.items():
+            used.add(state.owners.get(uid, ""))
+            used.update(_mentions(thing))
+        elsewhere = self.mentioned()
+        number = 1
+        while f"{kind}-{number}" in used or f"{kind}-{number}'" in elsewhere:
+            number += 1
+        return f"{kind}-{number}"
+
+    def put(self, thing: Any) -> None:
+        if getattr(thing, "status", None):
+            thing = replace(thing, status=protocol_part(thing.status))
+        super().put(thing)
+
+
+def _mentions(thing: Any) -> set[str]:
+    found = {getattr(thing, "pod_uid", "")}
+    holder, stop, status = getattr(thing, "holder", None), getattr(thing, "stop", None), getattr(thing, "status", None)
+    if holder is not None:
+        found.add(holder.pod_uid)
+    if stop is not None:
+        found.add(stop.epoch.partition("/")[0])
+    for entry in (status or {}).get("instances") or ():
+        found.add(entry["pod"]["uid"])
+    for entry in (status or {}).get("endpoints") or ():
+        found.add(entry["podUID"])
+    return found
