@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any
 
-from modelbackend_operator.model import Claim, ClaimPhase, StopRecord
+from modelbackend_operator.model import Backend, Claim, ClaimPhase, StopRecord
 from tests.sim.state import State
 from tests.sim.world import World
 from tests.unit.builders import NOW
@@ -35,7 +35,8 @@ class Interner:
 
 
 def protocol_part(status: Mapping[str, Any]) -> dict[str, Any]:
-    """What the rules read of a backend's own status: which pods it names and advertises, and that facts are known."""
+    """What the rules read of a backend's own status: which pods it names and advertises, which orders it accepted,
+    and that facts of the model are known."""
     instances = [
         {"ordinal": entry["ordinal"], "pod": {"uid": entry["pod"]["uid"]}}
         for entry in status.get("instances") or ()
@@ -43,7 +44,7 @@ def protocol_part(status: Mapping[str, Any]) -> dict[str, Any]:
     ]
     told = [{"podUID": entry["podUID"]} for entry in status.get("endpoints") or ()]
     model = {"architecture": "llama"} if "architecture" in (status.get("model") or {}) else {}
-    part = {"instances": instances, "endpoints": told, "model": model}
+    part = {"instances": instances, "endpoints": told, "model": model, "orders": status.get("orders")}
     return {name: value for name, value in part.items() if value}
 
 
@@ -75,8 +76,10 @@ def content_of(thing: Any, owner: str | None) -> Hashable:
     """Everything of an object but its version."""
     if isinstance(thing, Claim) and thing.phase is not ClaimPhase.COOLING:
         thing = replace(thing, since=NOW)
-    status = getattr(thing, "status", None)
-    return (owner, _content(thing), _frozen(status) if status else None)
+    content = _content(thing)
+    if isinstance(thing, Backend):
+        content = (*map(_frozen, content), _frozen(thing.status))
+    return (owner, content)
 
 
 def content_of_action(action: Any) -> Hashable:
@@ -120,7 +123,7 @@ def an_action_a_tick_later(action: Any) -> Any:
     return replace(action, **changes)
 
 
-_CLAMPS = {"created_at": TICK_SECONDS, "deleting_since": 0, "deadline": 0}
+_CLAMPS = {"created_at": TICK_SECONDS, "deleting_since": 0, "deadline": 0, "acquired_at": 2 * TICK_SECONDS}
 
 
 def _aged(thing: Any) -> Any:
