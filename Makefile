@@ -75,3 +75,11 @@ sim: venv ## The seeded simulator: faults, then quiet, every promise after every
 .PHONY: sim-long
 sim-long: venv ## The same with ten million steps
 	@tools/step sim-long $(PY) -m tests.sim.simulate --steps $(or $(STEPS),10000000) --seed $(or $(SEED),long)
+
+.PHONY: mutants
+mutants: venv ## The rules broken on purpose: which promise breaks, in how many steps the search finds it
+	@tools/step mutants $(PY) -m tests.sim.mutants
+
+.PHONY: explore
+explore: venv ## Every state of small worlds that the real rules can reach, within stated bounds
+	@tools/step explore $(PY) -m tests.sim

@@ -25,7 +25,7 @@ from modelbackend_operator.actions import (
     WriteStopRecord,
 )
 from modelbackend_operator.instances import claim_naming, is_serving, status_advertises, status_names
-from modelbackend_operator.model import Backend, Claim, ClaimPhase, Cut, Observation, Pod
+from modelbackend_operator.model import Backend, Claim, ClaimPhase, Cut, Observation, Pod, StopReason
 from modelbackend_operator.proof import evidence_of_end
 
 HOLDING = (ClaimPhase.BOUND, ClaimPhase.WITHHELD)
@@ -98,7 +98,10 @@ def one_shutdown_per_model(snapshot: Snapshot) -> Breaches:
     for observation in snapshot.observations:
         for pod in observation.pods:
             stop = pod.stop
-            if stop is not None and stop.epoch and stop.yielded_at is None and evidence_of_end(pod) is None:
+            if stop is None or stop.yielded_at is not None or evidence_of_end(pod) is not None:
+                continue
+            ours = stop.reason is not StopReason.FOREIGN and observation.backend is not None
+            if stop.epoch or ours:
                 stopping[snapshot.models[observation.backend_uid]].append(pod.ref.uid)
     yield from (f"pods {pods} of {model} are shut down at once" for model, pods in stopping.items() if len(pods) > 1)
 

@@ -91,7 +91,7 @@ def _kubelet_moves(world: "World", pod: Pod) -> Iterator[Move]:
     told = _as_the_kubelet_sees_it(pod, run)
     if told != pod:
         yield f"report {uid}", partial(world.put, told)
-    elif pod.deleting and pod.phase.terminal and pod.grace_seconds:
+    elif pod.deleting and pod.phase.terminal and pod.grace_seconds and uid not in world.state.forgotten:
         yield f"remove {uid}", partial(world.delete_pod, pod, 0)
     elif pod.ready != (pod.containers_ready and pod.serving_condition):
         yield f"ready {uid}", partial(world.edit, pod, ready=not pod.ready)

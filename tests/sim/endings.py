@@ -38,11 +38,19 @@ def _unserved(world: World, backend: Backend) -> Iterator[str]:
         told = {entry["podUID"] for entry in backend.status.get("endpoints") or ()}
         if len(serving) == 1 and serving[0].ref.uid in told:
             continue
-        if not serving and backend.exposure.claims_port and (backend.pinned_port is not None or not free):
-            continue  # shown as waiting for its port
+        if not serving and backend.exposure.claims_port and _waits_for_a_port(world, backend, ordinal, free):
+            continue
         if backend.exposure.value == "HostPort" and _no_node_is_free(world):
             continue
         yield f"{uid}/{ordinal} is not served by one told pod: {[pod.ref.uid for pod in serving]}"
+
+
+def _waits_for_a_port(world: World, backend: Backend, ordinal: int, free: set[int]) -> bool:
+    """Every port it may have is somebody's, or withheld from it."""
+    mine = (claim for claim in world.state.all(Claim, backend.ref.uid) if claim.ordinal == ordinal)
+    if any(claim.phase is not ClaimPhase.WITHHELD for claim in mine):
+        return False
+    return backend.pinned_port not in free if backend.pinned_port is not None else not free
 
 
 def _no_node_is_free(world: World) -> bool:

@@ -34,6 +34,7 @@ from tests.sim.hands import HEALING, hands_of
 from tests.sim.simulation import CACHED_KINDS, mixed
 from tests.sim.state import State
 from tests.sim.stories import told
+from tests.sim.world import World
 from tests.unit.builders import NOW
 
 
@@ -169,7 +170,7 @@ class Search:
 
     def api_key(self, state: State) -> int:
         rest = (tuple(state.machines.items()), tuple(sorted(state.runs.items())), state.spent)
-        flags = (state.lagging_ports, state.foreground, state.namespace_terminating)
+        flags = (state.lagging_ports, state.foreground, state.namespace_terminating, state.forgotten)
         return self.number((self.objects_key(state), self.number(rest), self.number(flags)))
 
     def key(self, spot: Spot, api_key: int) -> tuple[int, int]:
@@ -387,6 +388,8 @@ def _may_still_land(action: Action, state: State) -> bool:
     target = target_of(action)
     if target is None or type(action).__name__ in ("CreateClaim", "CreatePod", "CreateService", "AcquireLease"):
         return True
+    if type(target) in World.unchecked:
+        return target.ref.uid in state.objects
     return _is_newest(target, state)
 
 

@@ -29,6 +29,7 @@ USERS = frozenset(
         "suspend",
         "resume",
         "edit",
+        "pin",
         "evict",
         "force",
         "strip pod",
@@ -42,11 +43,13 @@ USERS = frozenset(
         "request",
     }
 )
-FAULTS = frozenset({"kubelet stops", "machine dies", "Node removed", "out of service", "crash", "hang", "reject"})
-ON_BACKENDS = frozenset(
-    {"delete", "delete in the foreground", "edit", "suspend", "resume", "strip backend", "wipe status"}
+FAULTS = frozenset(
+    {"kubelet stops", "machine dies", "Node removed", "out of service", "crash", "hang", "reject", "forget"}
 )
-ON_PODS = frozenset({"evict", "reject", "strip pod", "force", "edit labels"})
+ON_BACKENDS = frozenset(
+    {"delete", "delete in the foreground", "edit", "pin", "suspend", "resume", "strip backend", "wipe status"}
+)
+ON_PODS = frozenset({"evict", "reject", "forget", "strip pod", "force", "edit labels"})
 ON_OTHERS = frozenset({"delete claim", "delete Service", "delete Lease", "delete namespace"})
 HEALING = frozenset({"kubelet returns", "machine boots", "unhang"})
 
@@ -88,6 +91,10 @@ def _on_backend(world: World, backend: Backend) -> Iterator[Hand]:
         new = f"hash-{2 if backend.template_hash == 'hash-1' else 1}"
         edit = partial(world.edit, backend, template_hash=new, generation=backend.generation + 1)
         yield Hand("edit", f"edit the template of {uid}", edit)
+        if backend.exposure.claims_port:
+            first, last = world.looking.pool
+            port = last if backend.pinned_port == first else first
+            yield Hand("pin", f"pin {uid} to {port}", partial(world.edit, backend, pinned_port=port))
         if backend.ordinals:
             yield Hand("suspend", f"suspend {uid}", partial(world.edit, backend, ordinals=()))
         else:
@@ -114,8 +121,14 @@ def _on_pod(world: World, pod: Pod) -> Iterator[Hand]:
         yield Hand("strip pod", f"strip the finalizer of {uid}", partial(world.edit, pod, has_finalizer=False))
     if not (pod.deleting and not pod.grace_seconds):
         yield Hand("force", f"force-delete {uid}", partial(world.delete_pod, pod, 0))
+    if pod.deleting and pod.phase.terminal and pod.grace_seconds and uid not in world.state.forgotten:
+        yield Hand("forget", f"the kubelet of {uid} forgets to remove it", partial(_forget, world, uid))
     if pod.serving_label:
         yield Hand("edit labels", f"edit the labels of {uid}", partial(world.edit, pod, serving_label=False))
+
+
+def _forget(world: World, uid: str) -> None:
+    world.state = world.state._replace(forgotten=world.state.forgotten | {uid})
 
 
 def _reject(world: World, pod: Pod) -> None:

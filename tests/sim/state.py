@@ -65,6 +65,8 @@ class State(NamedTuple):
     foreground: frozenset[str] = frozenset()
     """Backends that the garbage collector holds until their dependants were deleted."""
     namespace_terminating: bool = False
+    forgotten: frozenset[str] = frozenset()
+    """Pods whose kubelet has said its last word and will not remove their objects."""
     spent: frozenset[str] = frozenset()
     """Backends that were to come and have been created."""
     version: int = 0

@@ -33,6 +33,9 @@ def a_machine(name: str = NODE.name) -> Machine:
 class World:
     """A cursor over states: each operation replaces `state`."""
 
+    unchecked: frozenset[type] = frozenset()
+    """Kinds of which every write is taken, whatever version it was decided from: what must never be."""
+
     def __init__(
         self,
         *backends: Backend,
@@ -43,7 +46,6 @@ class World:
         """`later` are backends that somebody may create in time (`hands.create_backend`)."""
         self.state = State(NOW, machines={name: a_machine(name) for name in nodes})
         self.later = {backend.ref.uid: backend for backend in later}
-        self.checks_versions = True
         self.models = {backend.ref.uid: f"{NAMESPACE}/{backend.model}" for backend in (*backends, *later)}
         self.wanted_ordinals = {backend.ref.uid: backend.ordinals for backend in (*backends, *later)}
         """What each backend asks for again when it is resumed."""
@@ -109,7 +111,7 @@ class World:
         current = self.state.objects.get(seen.ref.uid)
         if current is None:
             return Gone() if not self._name_is_taken(seen) else Conflict()
-        if self.checks_versions and current.ref != seen.ref:
+        if type(current) not in self.unchecked and current.ref != seen.ref:
             return Conflict()
         changed = change(current)
         if changed is None:
