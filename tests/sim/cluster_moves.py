@@ -105,7 +105,7 @@ def _start(world: "World", pod: Pod) -> None:
         )
         return
     claimed = (c.port for c in world.state.all(Claim) if c.pod_uid == pod.ref.uid and c.phase is ClaimPhase.BOUND)
-    world.state = world.state.with_run(pod.ref.uid, Run(pod.node, next(claimed, pod.host_port)))
+    world.state = world.state.with_run(pod.ref.uid, Run(pod.node, pod.host_port or next(claimed, None)))
 
 
 def _end(world: "World", pod_uid: str) -> None:

@@ -119,8 +119,10 @@ class Found:
 
 
 class Search:
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, only: str = "") -> None:
+        """`only`: the one promise to be checked, where the search is to go on past others."""
         self.scenario = scenario
+        self.only = only
         bounds = scenario.bounds
         self.kinds = tuple(name for name, _ in bounds.hands)
         self.slot = {kind: i for i, names in enumerate(self.kinds) for kind in names.split("|")}
@@ -286,19 +288,22 @@ class Search:
     def _breach_of(self, state: State, api_key: int) -> str:
         known = self.checked.get(api_key)
         if known is None:
-            known = self.checked[api_key] = next(breaches(self.world.looking.snapshot(state)), "")
+            known = self.checked[api_key] = self._first(breaches(self.world.looking.snapshot(state)))
         return known
+
+    def _first(self, found: Iterator[str]) -> str:
+        return next((breach for breach in found if breach.startswith(self.only)), "")
 
     def _breach_of_step(self, state: State, api_key: int, step: tuple[Observation | str, Action]) -> str:
         look, action = step
         if isinstance(look, Observation):
-            return next(breaches_of_step(Step(self.world.looking.snapshot(state), look, action, NOW)), "")
+            return self._first(breaches_of_step(Step(self.world.looking.snapshot(state), look, action, NOW)))
         written = (api_key, look, self.number(content_of_action(action)))
         known = self.checked.get(written)
         if known is None:
             before = self.world.looking.snapshot(state)
             fresh = next(fresh for fresh in before.observations if fresh.backend_uid == look)
-            known = self.checked[written] = next(breaches_of_step(Step(before, fresh, action, NOW)), "")
+            known = self.checked[written] = self._first(breaches_of_step(Step(before, fresh, action, NOW)))
         return known
 
     # -- the search ---------------------------------------------------------------------------------------------------

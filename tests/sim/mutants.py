@@ -20,10 +20,10 @@ from modelbackend_operator import decide as deciding
 from modelbackend_operator import ending, instances, model_lease, proof, settling, starting, stopping
 from modelbackend_operator.actions import Act, Wait
 from modelbackend_operator.api import Evidence
-from modelbackend_operator.model import Claim, ContainerState, Observation, Pod
+from modelbackend_operator.model import Claim, ClaimPhase, ContainerState, Observation, Pod
 from modelbackend_operator.reasons import Reason
 from tests.sim.explore import Bounds, Found, Scenario, Search
-from tests.sim.scenarios import B1, B2, ONE_PORT, OTHER_MODEL, on_host
+from tests.sim.scenarios import B1, B2, INSIDE, ONE_PORT, OTHER_MODEL, on_host
 from tests.sim.world import World
 
 SECONDS_MAX = 120
@@ -40,6 +40,8 @@ class Mutant:
     world: tuple[tuple[type, str, Any], ...] = ()
     """Attributes replaced as they stand: of an action, or of the world that stands for the API server."""
     quick: bool = True
+    only: bool = False
+    """Look for this promise alone: another would break before it."""
 
 
 @contextmanager
@@ -71,7 +73,7 @@ def _rules() -> list[Any]:
 def hunt(mutant: Mutant, seconds: float = SECONDS_MAX) -> Found:
     """Searches with the mutant in place, and stops at the first breach."""
     with applied(mutant):
-        return Search(mutant.scenario).run(seconds_max=seconds)
+        return Search(mutant.scenario, mutant.promise if mutant.only else "").run(seconds_max=seconds)
 
 
 def is_killed(mutant: Mutant, found: Found) -> bool:
@@ -95,10 +97,26 @@ LOST = Scenario(
     nodes=("node-1", "node-2"),
 )
 CRASH = Scenario("crash", (B1,), Bounds((("crash", 1), ("delete", 1))), pool=ONE_PORT)
+TORN_PAIR = Scenario(
+    "torn out, and another waits for the port",
+    on_host(B1, OTHER_MODEL),
+    Bounds((("strip pod", 1), ("force", 1), ("kubelet stops", 1))),
+    pool=ONE_PORT,
+    nodes=("node-1", "node-2"),
+)
+RACE = Scenario(
+    "two start at once, one write late",
+    on_host(B1, OTHER_MODEL),
+    Bounds(late=1),
+    pool=ONE_PORT,
+    nodes=("node-1", "node-2"),
+    served=False,
+)
+EVICTED = Scenario("evicted", (replace(B1, exposure=INSIDE),), Bounds((("evict", 1),)))
 PAIR = Scenario("two of a model", (B1, B2), Bounds((("delete", 2),)))
 PAIR_LEASE = Scenario("two of a model, the Lease deleted", (B1, B2), Bounds((("delete", 2), ("delete Lease", 1))))
 RESUMED = Scenario("two of a model, one resumed", (B1, B2), Bounds((("suspend", 2), ("resume", 1)), late=1))
-EDITED = Scenario("edited", (B1,), Bounds((("edit", 1),)))
+EDITED = Scenario("edited", (replace(B1, exposure=INSIDE),), Bounds((("edit", 1),)))
 OLD_PODS = Scenario("an old cache of pods", (B1,), Bounds(stale=1, frozen=("Pod",)), served=False)
 LATE_EDIT = Scenario(
     "edited, one write late", (B1,), Bounds((("edit|suspend", 1), ("resume", 1)), late=1), pool=ONE_PORT
@@ -247,6 +265,29 @@ def _made_without_finalizer(world: World, action: Any) -> Any:
     return outcome
 
 
+def _takes_claims_over(world: World, action: Any) -> Any:
+    """As if a claim were made by an apply and not by a create."""
+    outcome = _apply(world, action)
+    if isinstance(action, do.CreateClaim) and isinstance(outcome, do.Exists):
+        held = next(claim for claim in world.state.all(Claim) if claim.port == action.port)
+        owners = {**world.state.owners, held.ref.uid: action.backend.ref.uid}
+        world.state = world.state._replace(owners=owners)
+        world.edit(held, phase=ClaimPhase.RESERVED, pod_uid="", pod_name="", ordinal=action.ordinal)
+        return do.Applied()
+    return outcome
+
+
+def _forgets_the_terminating(observation: Observation, ordinal: int) -> tuple[Pod, ...]:
+    return tuple(pod for pod in _pods_of(observation, ordinal) if not pod.deleting)
+
+
+_pods_of = instances.pods_of
+
+
+def _every_name(observation: Observation) -> set[str]:
+    return {pod.ref.name for pod in observation.pods}
+
+
 def _never(*_: Any) -> None:
     return None
 
@@ -256,6 +297,28 @@ def _yes(*_: Any) -> bool:
 
 
 MUTANTS = (
+    Mutant(
+        "PortExclusive",
+        "a missing pod object frees its port for others",
+        TORN_PAIR,
+        ((settling._withhold_if_pod_vanished, _absence_is_proof),),
+        quick=False,
+        only=True,
+    ),
+    Mutant(
+        "PortExclusive",
+        "a claim is made by whoever writes it last",
+        RACE,
+        world=((World, "apply", _takes_claims_over),),
+        quick=False,
+        only=True,
+    ),
+    Mutant(
+        "NoDoublePod",
+        "a pod that others delete is forgotten before it has ended",
+        EVICTED,
+        ((instances.pods_of, _forgets_the_terminating), (starting._names_of_unproven, _every_name)),
+    ),
     Mutant(
         "EvidenceNotAbsence",
         "a missing pod object is proof",
@@ -278,7 +341,7 @@ MUTANTS = (
         "EvidenceNotAbsence",
         "an unbound pod is proven, deleted or not (the second hole)",
         LATE,
-        ((proof.evidence_of_end, _unbound_is_never_started),),
+        ((proof.evidence_of_end, _unbound_is_never_started), (stopping._drain, _unscheduled_needs_no_delete)),
     ),
     Mutant("PortWithheld", "no scheduling gate", STARTED_ON_HOST, world=((World, "apply", _made_without_gate),)),
     Mutant(

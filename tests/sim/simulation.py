@@ -7,7 +7,7 @@ To look and to act are separate steps, so anything may happen between them. Noth
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from modelbackend_operator.actions import Act, Action, Applied, Wait
 from modelbackend_operator.decide import decide
@@ -137,24 +137,38 @@ class Simulation:
 
     # -- the quiet that comes after -----------------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """No more faults, every wait fair: until nothing is left to do, within a bound."""
+    def settle(self, *, heals: bool = True, held: tuple[str, ...] = ()) -> None:
+        """No more faults, every wait fair: until nothing is left to do, within a bound.
+
+        `held`: beginnings of moves that the cluster does not take.
+        """
         self.pending.clear()
-        self._heal()
+        if heals:
+            self._heal()
         idle_since = self.world.now
         for _ in range(SETTLING_STEPS_MAX):
             wrote, waits = self._reconcile_all()
-            move = next(iter(self.world.moves()), None)
+            move = next((name for name, _ in self.world.moves() if not name.startswith(held)), None)
             if move is not None:
-                self.take(("cluster", move[0]))
+                self.take(("cluster", move))
             if wrote or move is not None:
                 idle_since = self.world.now
                 continue
             due = [wait.not_after for wait in waits if wait.not_after is not None]
             if not due or self.world.now - idle_since > timedelta(seconds=IDLE_SECONDS_MAX):
                 return
-            self.world.now = max(min(due), self.world.now + timedelta(seconds=1))
+            self._pass_time(max(min(due), self.world.now + timedelta(seconds=1)))
         raise PromiseBroken(f"eventually: not settled after {SETTLING_STEPS_MAX} steps")
+
+    def _pass_time(self, moment: datetime) -> None:
+        """Told as one line, however often somebody looks meanwhile."""
+        passed = (moment - self.world.now).total_seconds()
+        self.world.now = moment
+        last = self.story[-1].split() if self.story else []
+        if last[1:] == ["s", "pass"]:
+            passed += float(last[0])
+            del self.story[-1]
+        self.story.append(f"    {passed:g} s pass")
 
     def _reconcile_all(self) -> tuple[bool, list[Wait]]:
         wrote, waits = False, []
