@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from modelbackend_operator.instance_status import is_serving
+from modelbackend_operator.instances import is_serving
 from modelbackend_operator.model import Backend, Claim, ClaimPhase, Lease, Pod, Service
 from tests.sim.world import World
 
