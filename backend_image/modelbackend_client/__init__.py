@@ -6,7 +6,9 @@
         for event in client.stream("The capital of France is", max_tokens=16):
             ...
 
-`AsyncClient` is the same on asyncio; `ControlClient` asks for status and drains. All raise `CallError`.
+A ModelBackend of the cluster is `Client("namespace/name")`: its instances are followed in its status, and each call
+says whom it means. `AsyncClient` is the same on asyncio; `ControlClient` asks for status and drains. All raise
+`CallError`.
 """
 
 from modelbackend_client.aio import AsyncClient

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn
 
 import grpc
@@ -25,11 +25,13 @@ from . import requests
 from .client import Client
 from .control import ControlClient
 from .errors import CallError
+from .flags import SAMPLING_FLAGS, parser
 
 EXIT_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: 64,
     grpc.StatusCode.UNIMPLEMENTED: 64,
     grpc.StatusCode.UNAVAILABLE: 69,
+    grpc.StatusCode.ABORTED: 69,
     grpc.StatusCode.INTERNAL: 70,
     grpc.StatusCode.RESOURCE_EXHAUSTED: 75,
     grpc.StatusCode.NOT_FOUND: 76,
@@ -39,38 +41,14 @@ EXIT_CODES = {
     grpc.StatusCode.DEADLINE_EXCEEDED: 124,
     grpc.StatusCode.CANCELLED: 130,
 }
+WATCH_SECONDS = 0.5
 EXIT_SERVER_FAILED, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 70, 69, 130
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{number} is negative")
-    return number
-
-
-def _content(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError as error:
-        raise argparse.ArgumentTypeError(f"{path} cannot be read: {error.strerror}") from None
-
-
-# Ranges are the server's to check: it says which one is broken.
-SAMPLING_FLAGS: tuple[tuple[str, Callable[[str], float], str], ...] = (
-    ("temperature", float, "0 always takes the likeliest token"),
-    ("top-k", _count, "choose among the k likeliest; 0 among all"),
-    ("top-p", float, "choose among the likeliest that together have this probability"),
-    ("min-p", float, "choose among those at least this likely, relative to the likeliest"),
-    ("repeat-penalty", float, "more than 1 makes repeated tokens less likely"),
-    ("seed", _count, "the same seed gives the same text"),
-)
-
-
 def main() -> NoReturn:
-    arguments = _parser().parse_args()
+    arguments = parser(__doc__).parse_args()
     try:
-        sys.exit(arguments.run(arguments))
+        sys.exit(COMMANDS[arguments.command](arguments))
     except CallError as error:
         print(f"modelbackend-client: {arguments.address}: {error}", file=sys.stderr)
         if error.not_started and error.retry_after_seconds is not None:
@@ -82,10 +60,7 @@ def main() -> NoReturn:
 
 
 def generate(arguments: argparse.Namespace) -> int:
-    prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
-    given: requests.Input = prompt
-    if arguments.chat:
-        given = [*_system(arguments), requests.user(prompt)]
+    given = _given(arguments)
     with _client(arguments) as client:
         if arguments.stream:
             return _print(client, given, arguments)[1]
@@ -114,6 +89,41 @@ def chat(arguments: argparse.Namespace) -> int:
             messages.append(requests.assistant(text))
 
 
+def embed(arguments: argparse.Namespace) -> int:
+    """One line of JSON for each text."""
+    with _client(arguments) as client:
+        for embedding in client.embed(arguments.input).embeddings:
+            print(json.dumps(list(embedding.values)))
+    return 0
+
+
+def score(arguments: argparse.Namespace) -> int:
+    """Likeliest first."""
+    with _client(arguments) as client:
+        scores = client.score(_given(arguments), arguments.choice).scores
+    for found, choice in sorted(zip(scores, arguments.choice, strict=True), key=lambda pair: -pair[0].logprob):
+        print(f"{found.probability:.4f}  {found.logprob:9.3f}  {choice}")
+    return 0
+
+
+def decide(arguments: argparse.Namespace) -> int:
+    question: requests.Question = arguments.option or bool
+    if arguments.range:
+        question = range(arguments.range[0], arguments.range[1] + 1)
+    with _client(arguments) as client:
+        found = client.decide(_given(arguments), question)
+    match found.WhichOneof("answer"):
+        case "option":
+            print(arguments.option[found.option])
+        case "number":
+            print(found.number)
+            print(f"[expected: {found.expected:.2f}]", file=sys.stderr)
+        case _:
+            print("yes" if found.yes else "no")
+    print(f"[confidence: {found.confidence:.4f}]", file=sys.stderr)
+    return 0
+
+
 def info(arguments: argparse.Namespace) -> int:
     with _client(arguments) as client:
         return _print_json(client.model_info())
@@ -124,7 +134,13 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def drain(arguments: argparse.Namespace) -> int:
-    return _print_json(_control(arguments).drain(arguments.deadline_seconds))
+    control = _control(arguments)
+    status = control.drain(arguments.deadline_seconds)
+    while arguments.wait and status.queued + status.active:
+        print(f"[{status.queued} waiting, {status.active} running]", file=sys.stderr)
+        time.sleep(WATCH_SECONDS)
+        status = control.status()
+    return _print_json(status)
 
 
 def _print(client: Client, given: requests.Input, arguments: argparse.Namespace) -> tuple[str, int]:
@@ -166,8 +182,18 @@ def _print_json(message: Message) -> int:
 
 def _client(arguments: argparse.Namespace) -> Client:
     return Client(
-        arguments.address, uid=arguments.uid, model=arguments.model, timeout_seconds=arguments.timeout_seconds
+        arguments.address,
+        uid=arguments.uid,
+        model=arguments.model,
+        timeout_seconds=arguments.timeout_seconds,
+        owner_wait_seconds=arguments.wait_seconds,
+        token=arguments.token_file,
     )
+
+
+def _given(arguments: argparse.Namespace) -> requests.Input:
+    prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
+    return [*_system(arguments), requests.user(prompt)] if arguments.chat else str(prompt)
 
 
 def _control(arguments: argparse.Namespace) -> ControlClient:
@@ -183,56 +209,16 @@ def _sampling(arguments: argparse.Namespace) -> inference_pb2.Sampling:
     return inference_pb2.Sampling(**{name: getattr(arguments, name) for name in names})
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="modelbackend-client", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    command = commands.add_parser("generate", help="continue a prompt, or answer one message")
-    command.set_defaults(run=generate)
-    command.add_argument("--prompt", required=True, help="the text; - reads it from standard input")
-    command.add_argument("--chat", action="store_true", help="send it as a user's message of a chat")
-    command.add_argument("--no-stream", dest="stream", action="store_false", help="print when all is there")
-    _add_generation(command)
-
-    command = commands.add_parser("chat", help="talk, a line at a time")
-    command.set_defaults(run=chat)
-    _add_generation(command)
-
-    command = commands.add_parser("info", help="the model behind an address")
-    command.set_defaults(run=info)
-    _add_inference(command)
-
-    command = commands.add_parser("status", help="what a server is doing (its control port)")
-    command.set_defaults(run=status)
-    _add_control(command)
-
-    command = commands.add_parser("drain", help="let a server finish and take nothing new (its control port)")
-    command.set_defaults(run=drain)
-    command.add_argument("--deadline-seconds", type=float, help="time for what runs; the server's own by default")
-    _add_control(command)
-    return parser
-
-
-def _add_inference(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--address", default="127.0.0.1:50051", help="HOST:PORT [%(default)s]")
-    command.add_argument("--uid", help="only talk to the ModelBackend with this metadata.uid")
-    command.add_argument("--model", help="only talk to a server of this model")
-    command.add_argument("--timeout-seconds", type=float, help="give up after this long, queue included")
-
-
-def _add_generation(command: argparse.ArgumentParser) -> None:
-    _add_inference(command)
-    command.add_argument("--system", help="first message of a chat, for the model's manners")
-    command.add_argument("--max-tokens", type=_count, help="generate no more than this")
-    for flag, kind, words in SAMPLING_FLAGS:
-        command.add_argument(f"--{flag}", type=kind, help=words)
-
-
-def _add_control(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--address", default="127.0.0.1:50052", help="HOST:PORT [%(default)s]")
-    command.add_argument("--token-file", type=_content, help="the backend's control token")
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "generate": generate,
+    "chat": chat,
+    "embed": embed,
+    "score": score,
+    "decide": decide,
+    "info": info,
+    "status": status,
+    "drain": drain,
+}
 
 
 if __name__ == "__main__":

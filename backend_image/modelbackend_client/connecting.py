@@ -19,4 +19,4 @@ CHANNEL_OPTIONS = (
 
 def no_connection(address: str) -> CallError:
     message = f"no connection to {address} within {CONNECT_SECONDS:g} s; compare it with the ModelBackend's status"
-    return CallError(grpc.StatusCode.UNAVAILABLE, message, not_started=True)
+    return CallError(grpc.StatusCode.UNAVAILABLE, message, not_started=True, is_no_connection=True)

@@ -10,6 +10,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 DETAILS_KEY = "grpc-status-details-bin"
+DOMAIN = "modelbackend.dev"
 
 
 class CallError(Exception):
@@ -28,6 +29,7 @@ class CallError(Exception):
         not_started: bool = False,
         retry_after_seconds: float | None = None,
         field: str = "",
+        is_no_connection: bool = False,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -36,17 +38,21 @@ class CallError(Exception):
         self.not_started = not_started
         self.retry_after_seconds = retry_after_seconds
         self.field = field
+        self.is_no_connection = is_no_connection
 
     def __str__(self) -> str:
         return f"{self.code.name}{f' ({self.reason})' if self.reason else ''}: {self.message}"
 
 
-def from_rpc(error: grpc.RpcError | grpc.aio.AioRpcError) -> CallError:
-    """Reads an error of either gRPC API."""
+def from_rpc(error: grpc.RpcError | grpc.aio.AioRpcError, *, begun: bool = False) -> CallError:
+    """Reads an error of either gRPC API. `begun`: something of the answer has come, whatever the error says."""
     assert isinstance(error, grpc.Call | grpc.aio.AioRpcError)
     code, message = error.code(), error.details() or ""
     info, retry, bad = ErrorInfo(), RetryInfo(), BadRequest()
-    for detail in _details(error):
+    details = _details(error)
+    # Another program's details promise nothing of ours.
+    ours = any(detail.Is(info.DESCRIPTOR) and _unpacked(detail).domain == DOMAIN for detail in details)
+    for detail in details if ours else ():
         for wanted in (info, retry, bad):
             if detail.Is(wanted.DESCRIPTOR):
                 detail.Unpack(wanted)
@@ -54,10 +60,16 @@ def from_rpc(error: grpc.RpcError | grpc.aio.AioRpcError) -> CallError:
         code,
         message,
         reason=info.reason,
-        not_started=info.metadata.get("not_started") == "true",
+        not_started=info.metadata.get("not_started") == "true" and not begun,
         retry_after_seconds=retry.retry_delay.ToTimedelta().total_seconds() if retry.HasField("retry_delay") else None,
         field=bad.field_violations[0].field if bad.field_violations else "",
     )
+
+
+def _unpacked(detail: Any) -> ErrorInfo:
+    info = ErrorInfo()
+    detail.Unpack(info)
+    return info
 
 
 def _details(error: grpc.Call | grpc.aio.AioRpcError) -> list[Any]:

@@ -17,6 +17,7 @@ from .exits import ExitCode, UnservableError
 from .refusals import Reason, Refusal
 
 UID_KEY = "x-modelbackend-uid"
+POD_UID_KEY = "x-modelbackend-pod-uid"
 MODEL_KEY = "x-modelbackend-model"
 REQUEST_ID_KEY = "x-request-id"
 TOKEN_KEY = "authorization"
@@ -77,6 +78,10 @@ class Checks:
                 f"this server belongs to ModelBackend {self.identity.backend_uid or 'of no uid'}, the call is meant "
                 f"for {uid}: look the address up again",
             )
+        pod_uid = headers(POD_UID_KEY)
+        if pod_uid is not None and pod_uid != self.identity.pod_uid:
+            words = f"this is the pod {self.identity.pod_uid or 'of no uid'}, the call is meant for {pod_uid}"
+            return Refusal(Reason.INSTANCE_MISMATCH, f"{words}: look the instances up again")
         if model is not None:
             return self.model_refusal(model)
         return None

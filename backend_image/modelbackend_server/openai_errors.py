@@ -30,6 +30,7 @@ STATUSES = {
     Reason.CANCELLED: 409,
     Reason.MODEL_MISMATCH: 404,
     Reason.BACKEND_MISMATCH: 421,
+    Reason.INSTANCE_MISMATCH: 421,
     Reason.NO_TOKEN: 401,
     Reason.WRONG_TOKEN: 401,
     Reason.DECODE_FAILED: 500,
@@ -68,7 +69,7 @@ def error_response(refusal: Refusal, request_name: str = "") -> web.Response:
     headers = {"x-should-retry": "true" if after_seconds is not None else "false"}
     if after_seconds is not None:
         headers |= {hdrs.RETRY_AFTER: f"{math.ceil(after_seconds)}", "retry-after-ms": f"{after_seconds * 1000:.0f}"}
-    if reason in {Reason.DRAINING, Reason.STOPPED, Reason.BACKEND_MISMATCH}:
+    if reason in {Reason.DRAINING, Reason.STOPPED, Reason.BACKEND_MISMATCH, Reason.INSTANCE_MISMATCH}:
         # On this connection the next try would come to us again.
         headers[hdrs.CONNECTION] = "close"
     if reason is Reason.NO_TOKEN:

@@ -41,6 +41,7 @@ class Reason(enum.Enum):
     CUT = enum.auto()
     MODEL_MISMATCH = enum.auto()
     BACKEND_MISMATCH = enum.auto()
+    INSTANCE_MISMATCH = enum.auto()
     NO_TOKEN = enum.auto()
     WRONG_TOKEN = enum.auto()
     DECODE_FAILED = enum.auto()
@@ -62,6 +63,7 @@ CODES = {
     Reason.CUT: grpc.StatusCode.UNAVAILABLE,
     Reason.MODEL_MISMATCH: grpc.StatusCode.NOT_FOUND,
     Reason.BACKEND_MISMATCH: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.INSTANCE_MISMATCH: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.NO_TOKEN: grpc.StatusCode.UNAUTHENTICATED,
     Reason.WRONG_TOKEN: grpc.StatusCode.PERMISSION_DENIED,
     Reason.DECODE_FAILED: grpc.StatusCode.INTERNAL,

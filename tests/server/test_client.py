@@ -170,3 +170,39 @@ async def test_the_synchronous_client_does_what_the_other_does(tiny: Path, tmp_p
             assert ControlClient(control, token="secret").drain().state == control_pb2.STATE_DRAINING
 
         await asyncio.wait_for(asyncio.to_thread(use), PATIENCE_SECONDS)
+
+
+async def test_choices_and_decisions_are_printed_with_their_probabilities(tiny: Path) -> None:
+    async with running(tiny, slots=4) as server:
+        asked = ("--prompt", "the time is", "--choice", " of", "--choice", " time")
+        code, output, _ = await outcome(await command("score", *at(server), *asked))
+        assert code == 0
+        first, second = (line.split() for line in output.splitlines())
+        assert float(first[0]) >= float(second[0])
+        assert {first[2], second[2]} == {"of", "time"}
+
+        code, output, errors = await outcome(
+            await command("decide", *at(server), "--prompt", "is it?", "--chat", "--yes-no")
+        )
+        assert (code, output.strip() in ("yes", "no")) == (0, True)
+        assert errors.startswith("[confidence: ")
+        code, output, errors = await outcome(
+            await command("decide", *at(server), "--prompt", "how many?", "--range", "1", "9")
+        )
+        assert (code, 1 <= int(output) <= 9, errors.startswith("[expected: ")) == (0, True, True)
+        code, _, errors = await outcome(await command("embed", *at(server), "--input", "the"))
+        assert (code, "generates text" in errors) == (76, True)
+
+
+async def test_a_drain_can_be_waited_for(tiny: Path, gate: Gate) -> None:
+    async with running(tiny) as server:
+        gate.allow(3)
+        call = asyncio.create_task(server.client.generate("the", max_tokens=100, sampling=GREEDY))
+        await server.until(active=1)
+        process = await command("drain", *control_at(server), "--wait")
+        assert process.stderr is not None
+        assert b"[0 waiting, 1 running]" in await asyncio.wait_for(process.stderr.readline(), PATIENCE_SECONDS)
+        gate.open()
+        code, output, _ = await outcome(process)
+        assert (code, json.loads(output)["active"]) == (0, 0)
+        await call

@@ -32,7 +32,7 @@ class InferenceStub:
     is nearer. It covers waiting, working and delivering.
 
     Names. The metadata `x-request-id` (1 to 128 visible ASCII characters) names a request in the server's log and for
-    Control.CancelRequest; without it the server draws one. Either way the answer's initial metadata tells it.
+    Control.CancelRequest; without it the server draws one. Either way the answer's trailing metadata tells it.
 
     Refusals carry a serialised google.rpc.Status in the trailing metadata `grpc-status-details-bin` with
     google.rpc.ErrorInfo  domain "modelbackend.dev", a `reason` (below), and metadata not_started="true" where
@@ -54,6 +54,8 @@ class InferenceStub:
     CANCELLED            CANCELLED            Control.CancelRequest named this request
     NOT_FOUND            MODEL_MISMATCH       `x-modelbackend-model` names another model
     FAILED_PRECONDITION  BACKEND_MISMATCH     `x-modelbackend-uid` names another ModelBackend
+    FAILED_PRECONDITION  INSTANCE_MISMATCH    `x-modelbackend-pod-uid` names another pod
+    ABORTED              STALLED              the caller took nothing of its answer for as long as one may
     UNAUTHENTICATED      NO_TOKEN             the server asks for a bearer token and the call has none
     PERMISSION_DENIED    WRONG_TOKEN          the call has another bearer token than the server's
     INTERNAL             DECODE_FAILED        llama.cpp could not evaluate a batch
@@ -124,7 +126,7 @@ class InferenceServicer:
     is nearer. It covers waiting, working and delivering.
 
     Names. The metadata `x-request-id` (1 to 128 visible ASCII characters) names a request in the server's log and for
-    Control.CancelRequest; without it the server draws one. Either way the answer's initial metadata tells it.
+    Control.CancelRequest; without it the server draws one. Either way the answer's trailing metadata tells it.
 
     Refusals carry a serialised google.rpc.Status in the trailing metadata `grpc-status-details-bin` with
     google.rpc.ErrorInfo  domain "modelbackend.dev", a `reason` (below), and metadata not_started="true" where
@@ -146,6 +148,8 @@ class InferenceServicer:
     CANCELLED            CANCELLED            Control.CancelRequest named this request
     NOT_FOUND            MODEL_MISMATCH       `x-modelbackend-model` names another model
     FAILED_PRECONDITION  BACKEND_MISMATCH     `x-modelbackend-uid` names another ModelBackend
+    FAILED_PRECONDITION  INSTANCE_MISMATCH    `x-modelbackend-pod-uid` names another pod
+    ABORTED              STALLED              the caller took nothing of its answer for as long as one may
     UNAUTHENTICATED      NO_TOKEN             the server asks for a bearer token and the call has none
     PERMISSION_DENIED    WRONG_TOKEN          the call has another bearer token than the server's
     INTERNAL             DECODE_FAILED        llama.cpp could not evaluate a batch
@@ -290,7 +294,7 @@ class Inference:
     is nearer. It covers waiting, working and delivering.
 
     Names. The metadata `x-request-id` (1 to 128 visible ASCII characters) names a request in the server's log and for
-    Control.CancelRequest; without it the server draws one. Either way the answer's initial metadata tells it.
+    Control.CancelRequest; without it the server draws one. Either way the answer's trailing metadata tells it.
 
     Refusals carry a serialised google.rpc.Status in the trailing metadata `grpc-status-details-bin` with
     google.rpc.ErrorInfo  domain "modelbackend.dev", a `reason` (below), and metadata not_started="true" where
@@ -312,6 +316,8 @@ class Inference:
     CANCELLED            CANCELLED            Control.CancelRequest named this request
     NOT_FOUND            MODEL_MISMATCH       `x-modelbackend-model` names another model
     FAILED_PRECONDITION  BACKEND_MISMATCH     `x-modelbackend-uid` names another ModelBackend
+    FAILED_PRECONDITION  INSTANCE_MISMATCH    `x-modelbackend-pod-uid` names another pod
+    ABORTED              STALLED              the caller took nothing of its answer for as long as one may
     UNAUTHENTICATED      NO_TOKEN             the server asks for a bearer token and the call has none
     PERMISSION_DENIED    WRONG_TOKEN          the call has another bearer token than the server's
     INTERNAL             DECODE_FAILED        llama.cpp could not evaluate a batch
