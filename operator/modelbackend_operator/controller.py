@@ -56,9 +56,16 @@ def _utc_now() -> datetime:
 
 class Controller:
     def __init__(
-        self, cluster: Cluster, *, watchers: tuple[Watcher, ...] = (), now: Callable[[], datetime] = _utc_now
+        self,
+        cluster: Cluster,
+        *,
+        watchers: tuple[Watcher, ...] = (),
+        may_act: Callable[[], bool] = lambda: True,
+        now: Callable[[], datetime] = _utc_now,
     ) -> None:
+        """`may_act` is asked before every act: a process that does not lead any more does nothing."""
         self._cluster = cluster
+        self._may_act = may_act
         self._watchers = watchers
         self._deferrals = Deferrals()
         self._now = now
@@ -76,6 +83,8 @@ class Controller:
                         return self._settled(decision)
                     case Act(action) if action == done:
                         return Retry(f"{type(action).__name__} was applied and changed nothing")
+                    case Act() if not self._may_act():
+                        return Retry("another process leads")
                     case Act(action):
                         outcome = await self._act(observation, action)
                     case _:

@@ -93,6 +93,10 @@ class KubernetesCluster:
         self._cache.age()
         return self._cache.keys()
 
+    def keys(self) -> Keys:
+        """Of all backends that are known to exist or to have left something."""
+        return self._cache.keys()
+
     def claim_phases(self) -> Mapping[str, int]:
         """How many claims there are, by phase."""
         return Counter(raw.get("status", {}).get("phase", "Reserved") for raw in self._cache.all(Kind.CLAIM))

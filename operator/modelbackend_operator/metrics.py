@@ -73,6 +73,7 @@ class Metrics:
         queue_oldest_seconds: Callable[[], float],
         resync_age_seconds: Callable[[], float],
         loop_lag_seconds: Callable[[], float],
+        is_leader: Callable[[], bool],
         claims: Callable[[], Mapping[str, int]],
     ) -> None:
         """What is measured only when somebody looks."""
@@ -81,6 +82,7 @@ class Metrics:
             "queue_oldest_seconds": ("Longest present wait of a backend for a worker.", queue_oldest_seconds),
             "resync_age_seconds": ("Since the last complete reading of the cluster.", resync_age_seconds),
             "loop_lag_seconds": ("By how much the event loop was last late.", loop_lag_seconds),
+            "is_leader": ("1 in the process that works, 0 in one that stands by.", is_leader),
         }
         self.registry.register(_Now(gauges, claims))
 

@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 import time
-from collections.abc import Coroutine
+import uuid
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -13,6 +15,7 @@ from typing import Any, TypeVar
 from modelbackend_operator.control_key import control_key
 from modelbackend_operator.controller import Controller
 from modelbackend_operator.drain_client import Address, DrainClient, pod_address
+from modelbackend_operator.election import Alone, Election, Leadership, Timing
 from modelbackend_operator.handlers import pump_events
 from modelbackend_operator.health import Health, serving
 from modelbackend_operator.kubernetes_api import KubernetesApi
@@ -39,6 +42,7 @@ class Parts:
     reconcile: Reconcile
     resync: Resync
     health: Health
+    leadership: Leadership
 
 
 async def run(settings: Settings, kubeconfig: str | None) -> int:
@@ -46,9 +50,7 @@ async def run(settings: Settings, kubeconfig: str | None) -> int:
     stopping = asyncio.Event()
     _stop_on_signals(stopping)
     metrics = Metrics()
-    api = await KubernetesApi.connect(
-        kubeconfig, timeout_seconds=settings.request_timeout_seconds, observe=metrics.called
-    )
+    api = await KubernetesApi.connect(kubeconfig, timeout_seconds=settings.call_seconds, observe=metrics.called)
     health = Health(resync_seconds=settings.resync_seconds)
     async with contextlib.aclosing(api), contextlib.AsyncExitStack() as http:
         port = await http.enter_async_context(serving(health, metrics, settings.http_host, settings.http_port))
@@ -71,20 +73,35 @@ async def _assemble(
         key, timeout_seconds=settings.control_timeout_seconds, address=_address(settings, api, outside)
     )
     queue = KeyedQueue(workers=settings.workers, backoff=backoff)
-    cluster = KubernetesCluster(api, servers, settings, operator_key=key, on_change=lambda keys: queue.add(*keys))
-    controller = Controller(cluster, watchers=(Trace(), metrics))
-    resync = Resync(
-        cluster.read_all, lambda keys: queue.add(*keys), period_seconds=settings.resync_seconds, backoff=backoff
-    )
+    leadership = _leadership(settings, api)
+
+    def enqueue(keys: Iterable[str]) -> None:
+        """Whoever does not lead has no work; on taking over it begins with all there is."""
+        if leadership.is_leader:
+            queue.add(*keys)
+
+    cluster = KubernetesCluster(api, servers, settings, operator_key=key, on_change=enqueue)
+    controller = Controller(cluster, watchers=(Trace(), metrics), may_act=lambda: leadership.is_leader)
+    resync = Resync(cluster.read_all, enqueue, period_seconds=settings.resync_seconds, backoff=backoff)
     health.resync = resync
     metrics.watch(
         queue_depth=lambda: queue.depth,
         queue_oldest_seconds=lambda: queue.oldest_seconds,
         resync_age_seconds=lambda: resync.age_seconds,
         loop_lag_seconds=lambda: health.loop_lag_seconds,
+        is_leader=lambda: leadership.is_leader,
         claims=cluster.claim_phases,
     )
-    return Parts(api, cluster, queue, partial(_timed, controller, metrics), resync, health)
+    return Parts(api, cluster, queue, partial(_timed, controller, metrics), resync, health, leadership)
+
+
+def _leadership(settings: Settings, api: KubernetesApi) -> Leadership:
+    if not settings.leader_election:
+        return Alone()
+    timing = Timing(
+        settings.leader_lease_seconds, settings.leader_renew_deadline_seconds, settings.leader_retry_seconds
+    )
+    return Election(api.call, settings.namespace, f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}", timing)
 
 
 def _address(settings: Settings, api: KubernetesApi, outside: bool) -> Address:
@@ -110,7 +127,7 @@ async def _timed(controller: Controller, metrics: Metrics, key: str) -> Result:
 async def _operate(parts: Parts, settings: Settings, stopping: asyncio.Event, http: contextlib.AsyncExitStack) -> int:
     stop_pump, pump_started = asyncio.Event(), asyncio.Event()
     work = {
-        asyncio.create_task(parts.queue.run(parts.reconcile), name="queue"),
+        asyncio.create_task(_work_while_leading(parts), name="queue"),
         asyncio.create_task(parts.resync.run(), name="resync"),
         asyncio.create_task(parts.health.measure_lag(), name="loop lag"),
     }
@@ -127,7 +144,9 @@ async def _operate(parts: Parts, settings: Settings, stopping: asyncio.Event, ht
         log.error("ended by itself: %s", task.get_name(), exc_info=task.exception())
 
     parts.queue.stop()
-    await asyncio.wait(work, timeout=settings.stop_seconds, return_when=asyncio.FIRST_COMPLETED)
+    if parts.leadership.is_leader:
+        await asyncio.wait(work, timeout=settings.stop_seconds, return_when=asyncio.FIRST_COMPLETED)
+        await parts.leadership.release()
     await http.aclose()
     stop_pump.set()
     await asyncio.wait({pump}, timeout=PUMP_STOP_SECONDS)
@@ -136,6 +155,23 @@ async def _operate(parts: Parts, settings: Settings, stopping: asyncio.Event, ht
     await asyncio.gather(pump, *work, return_exceptions=True)
     log.info("stopped")
     return 1 if broken else 0
+
+
+async def _work_while_leading(parts: Parts) -> None:
+    """Ends when the process does not lead any more: it is then started anew, as a candidate with nothing in memory."""
+    await parts.leadership.lead()
+    parts.queue.add(*parts.cluster.keys())
+    queue = asyncio.create_task(parts.queue.run(parts.reconcile))
+    leading = asyncio.create_task(parts.leadership.hold())
+    try:
+        await asyncio.wait({queue, leading}, return_when=asyncio.FIRST_COMPLETED)
+        parts.queue.stop()
+        if queue.done():
+            queue.result()  # a bug in it is told
+    finally:
+        for task in (queue, leading):
+            task.cancel()
+        await asyncio.gather(queue, leading, return_exceptions=True)
 
 
 def _stop_on_signals(stopping: asyncio.Event) -> None:

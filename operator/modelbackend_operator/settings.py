@@ -74,6 +74,14 @@ class Settings(BaseSettings):
     stop_seconds: Annotated[float, Field(gt=0)] = 3
     """For reconciles that run when the operator is told to stop."""
 
+    leader_election: bool = False
+    """For more than one replica: only the one that holds the Lease works, the others keep their view warm."""
+    leader_lease_seconds: Annotated[int, Field(ge=2)] = 15
+    """Unrenewed for so long, the Lease is taken over."""
+    leader_renew_deadline_seconds: Annotated[float, Field(gt=0)] = 10
+    """A leader that has not renewed it for so long stops."""
+    leader_retry_seconds: Annotated[float, Field(gt=0)] = 2
+
     control_path: ControlPath | None = None
     """None: PodAddress by a service account, PortForward by a kubeconfig."""
     control_timeout_seconds: Annotated[float, Field(gt=0)] = 2
@@ -93,6 +101,19 @@ class Settings(BaseSettings):
             if first > last:
                 raise ValueError(f"{name} {first}-{last} is empty; the first port comes first")
         return self
+
+    @model_validator(mode="after")
+    def _leader_times_in_order(self) -> Self:
+        if not self.leader_retry_seconds < self.leader_renew_deadline_seconds < self.leader_lease_seconds:
+            raise ValueError("leader_retry_seconds < leader_renew_deadline_seconds < leader_lease_seconds must hold")
+        return self
+
+    @property
+    def call_seconds(self) -> float:
+        """For one call of the API server: what a leader sends at its deadline has ended when the next one begins."""
+        if not self.leader_election:
+            return self.request_timeout_seconds
+        return min(self.request_timeout_seconds, self.leader_lease_seconds - self.leader_renew_deadline_seconds)
 
     def pool(self, exposure: Exposure) -> tuple[int, int]:
         """First and last port, inclusive, that instances exposed this way may claim."""

@@ -59,10 +59,12 @@ def test_what_is_looked_at_now_is_told_for_every_phase_also_when_none_is_in_it()
         queue_oldest_seconds=lambda: 0.5,
         resync_age_seconds=lambda: 12,
         loop_lag_seconds=lambda: 0.01,
+        is_leader=lambda: True,
         claims=lambda: {"Bound": 2},
     )
     assert value(metrics, "queue_depth") == 3
     assert value(metrics, "resync_age_seconds") == 12
+    assert value(metrics, "is_leader") == 1
     phases = {phase: value(metrics, "claims", phase=phase) for phase in ("Reserved", "Bound", "Withheld", "Cooling")}
     assert phases == {"Reserved": 0, "Bound": 2, "Withheld": 0, "Cooling": 0}
     assert b"modelbackend_operator_queue_depth 3.0" in metrics.exposition()

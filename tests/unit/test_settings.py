@@ -35,6 +35,7 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         ("HOST_PORTS", "0-80", "greater than or equal to 1"),
         ("WORKERS", "0", "greater than or equal to 1"),
         ("CONTROL_PATH", "Tunnel", "PodAddress"),
+        ("LEADER_RENEW_DEADLINE_SECONDS", "15", "< leader_lease_seconds must hold"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_what_to_write(
