@@ -109,6 +109,15 @@ class RestoreMarks:
 
 
 @dataclass(frozen=True, slots=True)
+class RemakeToken:
+    """The control token's Secret is made again when missing, and the pod notes when: its kubelet then looks anew."""
+
+    LIVE: ClassVar[bool] = False
+    backend: Backend
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
 class RecordNode:
     """The claim's status names the machine its pod runs on."""
 
@@ -241,6 +250,7 @@ Action = (
     | PointService
     | Ungate
     | RestoreMarks
+    | RemakeToken
     | RecordNode
     | SetServing
     | AcquireLease

@@ -48,6 +48,7 @@ METRICS_PORT = 9090
 
 ANNOTATION_STOP = f"{GROUP}/stop"  # on a pod: its stop record, as JSON
 ANNOTATION_TEMPLATE_HASH = f"{GROUP}/template-hash"  # on a pod: what it was made from
+ANNOTATION_TOKEN_MADE = f"{GROUP}/token-made"  # on a pod: when its control token's Secret was made again
 ANNOTATION_REPLACES = f"{GROUP}/replaces"  # on a pod of a Surge rollout: the uid of the pod that serves until it does
 ANNOTATION_HOLDER = f"{GROUP}/holder"  # on a Lease: whose shutdown it is held for, as JSON
 ANNOTATION_FORCE = f"{GROUP}/force"  # order on a ModelBackend: "<pod uid> <reason>" or "all <reason>"

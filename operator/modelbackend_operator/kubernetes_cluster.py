@@ -20,6 +20,7 @@ from modelbackend_operator.actions import (
     Exists,
     Gone,
     Outcome,
+    RemakeToken,
     Unknown,
 )
 from modelbackend_operator.api import API_VERSION, MANAGED_BY, MODELBACKEND_KIND
@@ -132,7 +133,7 @@ class KubernetesCluster:
             return await self._servers.drain(self._owner(action.pod), action.pod, action.deadline)
         if isinstance(action, AbortServer):
             return await self._servers.abort(self._owner(action.pod), action.pod, action.reason)
-        if isinstance(action, CreatePod):
+        if isinstance(action, CreatePod | RemakeToken):
             secret = await self._make_token(action.backend)
             if not isinstance(secret, Applied | Exists):
                 return secret

@@ -242,6 +242,8 @@ class Pod:
     containers_changed_after_pod_gc: bool = False
     replaces: str = ""
     """Uid of the pod beside which a Surge rollout made this one; empty for all others."""
+    token_made_at: datetime | None = None
+    """When the control token's Secret was made again for it; None: it was made with the pod, and not since."""
     labels_intact: bool = True
     """Still labelled as ours; a watch that asks for our label does not show a pod that has lost it."""
     withdrawn: bool = False

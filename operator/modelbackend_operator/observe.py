@@ -14,6 +14,7 @@ from modelbackend_operator.api import (
     ANNOTATION_REPLACES,
     ANNOTATION_STOP,
     ANNOTATION_TEMPLATE_HASH,
+    ANNOTATION_TOKEN_MADE,
     LABEL_BACKEND_UID,
     LABEL_MANAGED_BY,
     LABEL_ORDINAL,
@@ -217,6 +218,7 @@ def pod_from(raw: Raw) -> Pod:
         containers_changed_after_pod_gc=removed_by_pod_gc
         and _any_ended_after(status, parse_time(disruption.get("lastTransitionTime"))),
         replaces=annotations(raw).get(ANNOTATION_REPLACES, ""),
+        token_made_at=parse_time(annotations(raw).get(ANNOTATION_TOKEN_MADE)),
         labels_intact=_labels_intact(raw),
         withdrawn=conditions.get(READINESS_GATE, {}).get("status") == "False",
     )

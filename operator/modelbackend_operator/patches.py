@@ -33,6 +33,7 @@ from modelbackend_operator.actions import (
     PointService,
     RecordNode,
     ReleaseLease,
+    RemakeToken,
     RemoveClaimFinalizer,
     RemoveFinalizer,
     RemovePodFinalizer,
@@ -46,6 +47,7 @@ from modelbackend_operator.actions import (
 )
 from modelbackend_operator.api import (
     ANNOTATION_STOP,
+    ANNOTATION_TOKEN_MADE,
     API_VERSION,
     FINALIZER,
     LABEL_POD_UID,
@@ -114,7 +116,7 @@ def write_of(action: Action, settings: Settings, now: datetime) -> Write:
             return _create(action, settings, now)
         case DeletePod() | DeleteService() | DeleteClaim() | ReleaseLease():
             return _delete(action)
-        case Ungate() | RestoreMarks() | SetServing() | WriteStopRecord() | RemovePodFinalizer():
+        case Ungate() | RestoreMarks() | RemakeToken() | SetServing() | WriteStopRecord() | RemovePodFinalizer():
             return _pod_patch(action, now)
         case ReserveClaim() | BindClaim() | RecordNode() | CoolClaim() | WithholdClaim():
             return _claim_status(action.claim, _claim_change(action, now))
@@ -200,7 +202,7 @@ def _service_body(action: PointService) -> Raw:
 
 
 def _pod_patch(
-    action: Ungate | RestoreMarks | SetServing | WriteStopRecord | RemovePodFinalizer, now: datetime
+    action: Ungate | RestoreMarks | RemakeToken | SetServing | WriteStopRecord | RemovePodFinalizer, now: datetime
 ) -> Write:
     ref = action.pod.ref
     match action:
@@ -210,6 +212,8 @@ def _pod_patch(
             body = _open_gate(target)
         case RestoreMarks(backend_uid=backend_uid):
             body = {"metadata": _marks(action.pod, backend_uid)}
+        case RemakeToken():
+            body = {"metadata": {"annotations": {ANNOTATION_TOKEN_MADE: rfc3339(now)}}}
         case WriteStopRecord(record=record):
             body = {"metadata": {"annotations": {ANNOTATION_STOP: stop_json(record)}, "labels": {LABEL_SERVING: None}}}
         case RemovePodFinalizer():

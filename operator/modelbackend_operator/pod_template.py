@@ -54,11 +54,19 @@ def template_hash(spec: ModelBackendSpec) -> str:
     - `shutdown`: our own stops read it from the spec when they begin, so an edit counts at once. The pod's own grace
       period and drain time, which only ends ordered by others use (eviction, node shutdown), are those of its start;
       a restart for their sake would end an instance in order to change how it ends.
+    - `exposure.nodePort` and `exposure.portRange`: whether the claimed port still fits is asked of the claim, so to pin
+      the port that an instance has restarts nothing.
     - the operator's version and its default image: an upgrade of the operator restarts nothing.
     - defaults: a field that a later CRD adds with a default changes no hash, and neither does writing a default out.
     """
-    asked = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)
-    pod_fields = {name: value for name, value in asked.items() if name not in _NOT_IN_THE_POD}
+    asked = spec.model_dump(
+        mode="json",
+        by_alias=True,
+        exclude_defaults=True,
+        exclude_none=True,
+        exclude={"exposure": {"node_port", "port_range"}},
+    )
+    pod_fields = {name: value for name, value in asked.items() if name not in _NOT_IN_THE_POD and value != {}}
     canonical = json.dumps(pod_fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 

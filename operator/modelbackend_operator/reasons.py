@@ -20,6 +20,8 @@ class Reason(StrEnum):
     """The ledger holds a port for each instance that was begun."""
     STARTING = "Starting"
     """An instance is being made; nothing is wrong."""
+    PREPARING = "Preparing"
+    """The node pulls the image or waits for a volume or Secret; the pod's own Events say which."""
     LOADING = "ModelLoading"
     """The container runs and the server reads its model."""
     DRAINING = "Draining"

@@ -18,6 +18,7 @@ from modelbackend_operator.actions import (
     DeletePod,
     PointService,
     RecordNode,
+    RemakeToken,
     ReserveClaim,
     SetServing,
     Ungate,
@@ -51,6 +52,9 @@ from modelbackend_operator.rollout import predecessor
 
 RETRY_POOL_SECONDS = 10
 ASK_SERVER_SECONDS = 1
+PREPARING_SECONDS = 30
+"""So long a start may take before anybody wonders why no container is there."""
+REMAKE_TOKEN_SECONDS = 600
 
 
 def start(observation: Observation, backend: Backend, ordinal: int, now: datetime) -> Act | Wait | None:
@@ -230,9 +234,29 @@ def _follow(observation: Observation, backend: Backend, pod: Pod, now: datetime)
         return Act(RecordNode(claim, node))
     # Anybody may delete or edit a Service, at any time.
     exposed = _share(observation, backend) or _expose(observation, backend, pod, now)
-    if exposed is not None or not pod.containers_ready or pod.serving_condition:
+    if exposed is not None or pod.serving_condition:
         return exposed
+    if not pod.containers_ready:
+        return _await_containers(backend, pod, now)
     return _check_identity(observation, backend, pod, now)
+
+
+def _await_containers(backend: Backend, pod: Pod, now: datetime) -> Act | Wait | None:
+    """A kubelet that lacks a Secret says so in an Event only; the Secret of the control token is ours to make again."""
+    if not pod.containers or any(container.ever_created for container in pod.containers):
+        return None
+    if pod.token_made_at is None:
+        look_at = pod.created_at + timedelta(seconds=PREPARING_SECONDS)
+        starting = Wait(Reason.STARTING, f"instance {pod.ordinal} is starting", look_at, pod.ordinal)
+        return starting if now < look_at else Act(RemakeToken(backend, pod))
+    again_at = pod.token_made_at + timedelta(seconds=REMAKE_TOKEN_SECONDS)
+    if now >= again_at:
+        return Act(RemakeToken(backend, pod))
+    message = (
+        f"node {pod.node} has not made the container of pod {pod.ref.name} yet: its image is large, or a volume or a "
+        f"Secret is missing (kubectl describe pod {pod.ref.name})"
+    )
+    return Wait(Reason.PREPARING, message, again_at, pod.ordinal)
 
 
 def _check_identity(observation: Observation, backend: Backend, pod: Pod, now: datetime) -> Act | Wait:

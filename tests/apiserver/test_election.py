@@ -30,7 +30,9 @@ def leads(running: Operator) -> bool:
 def two(account: Path, tmp_path: Path) -> Iterator[tuple[Operator, Operator]]:
     """The one that leads first; both are ready."""
     with ExitStack() as stack:
-        first, second = (stack.enter_context(operator(account, tmp_path / name, **TIMES)) for name in ("one", "two"))
+        first, second = (
+            stack.enter_context(operator(account, tmp_path / name, ready=True, **TIMES)) for name in ("one", "two")
+        )
         await_condition("one of two to lead", lambda: leads(first) != leads(second), PATIENCE_SECONDS)
         yield (first, second) if leads(first) else (second, first)
 

@@ -27,6 +27,7 @@ from modelbackend_operator.actions import (
     Gone,
     PointService,
     ReleaseLease,
+    RemakeToken,
     RemoveClaimFinalizer,
     RemoveFinalizer,
     RemovePodFinalizer,
@@ -533,6 +534,23 @@ async def test_a_backends_token_is_made_with_its_pod_and_cannot_be_read_by_the_o
     assert (await api.call("GET", f"{path}/{secrets[0]['metadata']['name']}")).code == 403
     await api.aclose()
     assert len(control_token(KEY, uid)) == 64
+
+
+async def test_a_token_that_was_deleted_is_made_again_for_a_pod_that_waits_for_it(
+    cluster: KubernetesCluster, api_server: ApiServer, namespace: str
+) -> None:
+    uid = make_backend(api_server, namespace)
+    await cluster.read_all()
+    made = await a_gated_pod(cluster, uid)
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    (secret,) = api_server.get(path).body["items"]
+    assert api_server.request("DELETE", f"{path}/{secret['metadata']['name']}").status == 200
+    assert await cluster.apply(RemakeToken(backend_in(made), made.pods[0])) == Applied()
+    (again,) = api_server.get(path).body["items"]
+    assert again["data"] == secret["data"]
+    (pod,) = (await cluster.snapshot(uid)).pods
+    assert pod.token_made_at is not None
+    assert await cluster.apply(RemakeToken(backend_in(made), pod)) == Applied()  # when it was there, it stays
 
 
 async def test_the_control_key_is_made_once_and_then_the_same_for_everybody(operator_account: Path) -> None:

@@ -70,11 +70,11 @@ def changed_by(action: do.Action, current: Any, now: datetime) -> Any:
         case do.WriteStatus(status=status):
             return replace(current, status=status)
     if isinstance(current, Pod):
-        return replace(current, **_pod_patch(action, current))
+        return replace(current, **_pod_patch(action, current, now))
     return replace(current, **_claim_patch(action, now))
 
 
-def _pod_patch(action: do.Action, current: Pod) -> dict[str, Any]:
+def _pod_patch(action: do.Action, current: Pod, now: datetime) -> dict[str, Any]:
     match action:
         case do.Ungate():
             return {"gated": False, "serving_label": True}
@@ -82,6 +82,8 @@ def _pod_patch(action: do.Action, current: Pod) -> dict[str, Any]:
             return {"serving_condition": serving, "withdrawn": not serving}
         case do.WriteStopRecord(record=record):
             return {"stop": record, "serving_label": False}
+        case do.RemakeToken():
+            return {"token_made_at": now}
         case do.RestoreMarks():
             return {"labels_intact": True, "has_finalizer": current.has_finalizer or not current.deleting}
         case do.RemovePodFinalizer():

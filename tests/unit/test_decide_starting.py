@@ -19,6 +19,7 @@ from modelbackend_operator.actions import (
     Done,
     PointService,
     RecordNode,
+    RemakeToken,
     ReserveClaim,
     RestoreMarks,
     SetServing,
@@ -28,10 +29,21 @@ from modelbackend_operator.actions import (
 )
 from modelbackend_operator.decide import decide
 from modelbackend_operator.manifests import control_secret_name, pod_name, service_name
-from modelbackend_operator.model import Claim, ClaimPhase, Exposure, NodeId, Observation, Pod, Ports, ServerState
+from modelbackend_operator.model import (
+    Claim,
+    ClaimPhase,
+    Exposure,
+    NodeId,
+    Observation,
+    Pod,
+    PodPhase,
+    Ports,
+    ServerState,
+)
 from modelbackend_operator.starting import probe_order
 from tests.unit.builders import (
     BACKEND_UID,
+    NEVER_MADE,
     NODE,
     NOW,
     POD_UID,
@@ -318,6 +330,35 @@ def test_a_server_that_still_loads_is_asked_again() -> None:
     report = a_report(ServerState.LOADING)
     wait = wait_of(bound(a_loading_pod(containers_ready=True), servers={POD_UID: report}))
     assert (wait.reason, wait.message, wait.not_after) == ("ModelLoading", "the server is LOADING", later(1))
+
+
+# -- a container that is not made -------------------------------------------------------------------------------------
+
+
+def preparing(**special: Any) -> Observation:
+    return bound(a_loading_pod(phase=PodPhase.PENDING, containers=(NEVER_MADE,), **special))
+
+
+def test_a_start_is_nothing_to_wonder_about_for_half_a_minute() -> None:
+    wait = wait_of(preparing())
+    assert (wait.reason, wait.message, wait.not_after) == ("Starting", "instance 0 is starting", later(30))
+
+
+def test_then_the_secret_of_its_control_token_is_made_again_in_case_somebody_deleted_it() -> None:
+    world = preparing(created_at=later(-30))
+    assert action_of(decide(world, NOW)) == RemakeToken(world.backend, world.pods[0])  # type: ignore[arg-type]
+
+
+def test_and_the_status_says_where_to_look_until_it_is_made_once_more() -> None:
+    wait = wait_of(preparing(created_at=later(-600), token_made_at=later(-100)))
+    assert wait.reason == "Preparing"
+    assert wait.message == (
+        "node node-1 has not made the container of pod smollm2-0 yet: its image is large, or a volume or a Secret is "
+        "missing (kubectl describe pod smollm2-0)"
+    )
+    assert wait.not_after == later(500)
+    again = preparing(created_at=later(-900), token_made_at=later(-600))
+    assert isinstance(action_of(decide(again, NOW)), RemakeToken)
 
 
 # -- the Services of an instance that runs ---------------------------------------------------------------------------

@@ -15,7 +15,7 @@ NOT_FOUND = Answer(404, {"reason": "NotFound", "details": {"name": LEASE_NAME}, 
 NO_ANSWER = Answer(0, {"message": "cut off"})
 
 
-class SkippingSelector(selectors.DefaultSelector):  # type: ignore[misc,valid-type]
+class SkippingSelector(selectors.DefaultSelector):
     """Nothing is waited for: the clock jumps to where the wait would have ended."""
 
     now = 0.0

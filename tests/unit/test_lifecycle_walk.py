@@ -269,6 +269,22 @@ def test_two_backends_of_one_model_are_shut_down_one_after_the_other(cluster_fir
     assert nothing_is_left(walk), walk.told()
 
 
+@pytest.mark.parametrize("exposure", [Exposure.NODE_PORT, Exposure.HOST_PORT])
+def test_to_pin_the_port_that_an_instance_has_restarts_nothing_and_to_pin_another_moves_it(exposure: Exposure) -> None:
+    walk = started(a_new_backend(exposure=exposure))
+    (claim,), (pod,) = claims(walk), pods(walk)
+    walk.writes.clear()
+    walk.world.edit(backend(walk), pinned_port=claim.port)
+    walk.settle()
+    assert pods(walk) == [pod]
+    assert not walk.writes
+    other = 30000 if claim.port != 30000 else 30001
+    walk.world.edit(backend(walk), pinned_port=other)
+    walk.settle()
+    assert serves(walk), walk.told()
+    assert [claim.port for claim in claims(walk)] == [other]
+
+
 def test_the_second_of_two_backends_with_one_pinned_port_waits_says_so_and_gets_it() -> None:
     pinned = 30004
     walk = started(a_new_backend(pinned_port=pinned), a_new_backend(OTHER, pinned_port=pinned, model="another"))
