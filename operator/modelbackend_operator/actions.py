@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
-from modelbackend_operator.model import Backend, Claim, Holder, Key, Lease, NodeId, Pod, Service, StopRecord
+from modelbackend_operator.model import Backend, Budget, Claim, Holder, Key, Lease, NodeId, Pod, Service, StopRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,22 @@ class PointService:
     backend: Backend
     service: Service
     pod_uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateBudget:
+    """POST of the PodDisruptionBudget. Nothing waits for it, and nothing stops when it is refused."""
+
+    LIVE: ClassVar[bool] = False
+    backend: Backend
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteBudget:
+    """Edited by others: it is made anew."""
+
+    LIVE: ClassVar[bool] = False
+    budget: Budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +264,8 @@ Action = (
     | WriteStatus
     | CreateService
     | PointService
+    | CreateBudget
+    | DeleteBudget
     | Ungate
     | RestoreMarks
     | RemakeToken
@@ -299,7 +317,7 @@ Decision = Act | Wait | Done
 
 
 def key_of(action: Action) -> Key:
-    names = ("pod", "claim", "service", "lease", "backend")
+    names = ("pod", "claim", "service", "lease", "budget", "backend")
     target = next(getattr(action, name) for name in names if hasattr(action, name))
     return Key(type(action).__name__, target.ref.uid, ordinal_of(action))
 

@@ -34,7 +34,7 @@ from modelbackend_operator.model_lease import release
 from modelbackend_operator.orders import force_for
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.rollout import failures, in_order_of_ending
-from modelbackend_operator.settling import remove_finalizer, settle_claim, sweep_services
+from modelbackend_operator.settling import keep_budget, remove_finalizer, settle_claim, sweep_services
 from modelbackend_operator.starting import start
 from modelbackend_operator.stopping import stop
 
@@ -100,6 +100,7 @@ def _steps(observation: Observation, now: datetime) -> Iterator[Act | Wait | Non
     yield sweep_services(observation)
     if backend is not None and backend.has_finalizer and backend.deleting_since is None:
         yield from _starts(observation, now)
+        yield keep_budget(observation, backend)
     for pod in observation.pods:
         if not pod.labels_intact or not (pod.has_finalizer or pod.deleting):
             yield Act(RestoreMarks(pod, observation.backend_uid))

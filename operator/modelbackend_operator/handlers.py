@@ -5,7 +5,7 @@ annotation, finalizer or stored progress of a framework stands between an object
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import kopf
@@ -33,6 +33,7 @@ async def pump_events(
     hear: Hear,
     credentials: Callable[[], Awaitable[Credentials]],
     settings: Settings,
+    kinds: Collection[Kind],
     *,
     stop: asyncio.Event,
     started: asyncio.Event,
@@ -43,7 +44,7 @@ async def pump_events(
     """
     # Without an identity kopf asks the password database for the user's name: a container's numeric user has none.
     await kopf.operator(
-        registry=_registry(hear, credentials),
+        registry=_registry(hear, credentials, kinds),
         settings=_kopf_settings(settings),
         clusterwide=True,
         standalone=True,
@@ -53,14 +54,16 @@ async def pump_events(
     )
 
 
-def _registry(hear: Hear, credentials: Callable[[], Awaitable[Credentials]]) -> kopf.OperatorRegistry:
+def _registry(
+    hear: Hear, credentials: Callable[[], Awaitable[Credentials]], kinds: Collection[Kind]
+) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
 
     async def login(**_: Any) -> kopf.ConnectionInfo:
         return _connection(await credentials())
 
     kopf.on.login(id="login", registry=registry)(login)
-    for kind in Kind:
+    for kind in kinds:
         kopf.on.event(*_resource(kind), id=kind.plural, registry=registry)(_handler(kind, hear))
     return registry
 

@@ -31,6 +31,7 @@ class Kind(Enum):
     CLAIM = (f"/apis/{GROUP}/{VERSION}", "portclaims", False, "")
     POD = ("/api/v1", "pods", True, _OURS)
     SERVICE = ("/api/v1", "services", True, _OURS)
+    BUDGET = ("/apis/policy/v1", "poddisruptionbudgets", True, _OURS)
     LEASE = ("/apis/coordination.k8s.io/v1", "leases", True, _OURS)
     NODE = ("/api/v1", "nodes", False, "")
     NAMESPACE = ("/api/v1", "namespaces", False, "")
@@ -40,6 +41,11 @@ class Kind(Enum):
         self.plural = plural
         self.namespaced = namespaced
         self.selector = selector
+
+    @property
+    def optional(self) -> bool:
+        """Where the API server refuses to list it, the operator does without."""
+        return self is Kind.BUDGET
 
     def path(self, namespace: str = "", name: str = "") -> str:
         """Of the collection (of all namespaces when none is given), or of one object."""
@@ -90,7 +96,7 @@ def _terms(kind: Kind, raw: Raw) -> Iterator[Term]:
             node = raw.get("status", {}).get("node", {}).get("name")
             if node:
                 yield by_node(node)
-        case Kind.POD | Kind.SERVICE:
+        case Kind.POD | Kind.SERVICE | Kind.BUDGET:
             yield by_namespace(metadata["namespace"])
             owner = owner_uid(raw)
             if owner:

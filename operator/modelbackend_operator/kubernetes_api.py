@@ -23,6 +23,10 @@ PAGE_SIZE = 500
 Query = Sequence[tuple[str, str]]
 
 
+class KindRefusedError(ClusterUnavailable):
+    """The API server does not serve the kind, or not to this operator."""
+
+
 class NoCredentialsError(Exception):
     """There is no usable configuration to reach an API server; says which was tried."""
 
@@ -149,7 +153,8 @@ class KubernetesApi:
             answer = await self.call("GET", kind.path(namespace), query=[(k, v) for k, v in query if v])
             if not answer.ok:
                 hint = "; is the kind installed? (kubectl apply -f crds/)" if answer.code == 404 else ""
-                raise ClusterUnavailable(f"LIST {kind.path(namespace)}: {answer.message}{hint}")
+                refused = KindRefusedError if answer.code in (403, 404) else ClusterUnavailable
+                raise refused(f"LIST {kind.path(namespace)}: {answer.message}{hint}")
             items += answer.body["items"]
             version = int(answer.body["metadata"]["resourceVersion"])
             page = answer.body["metadata"].get("continue", "")

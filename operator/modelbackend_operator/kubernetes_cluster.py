@@ -13,6 +13,7 @@ from modelbackend_operator.actions import (
     Action,
     Applied,
     Conflict,
+    CreateBudget,
     CreatePod,
     CreateService,
     Denied,
@@ -30,7 +31,7 @@ from modelbackend_operator.decide import servers_to_ask
 from modelbackend_operator.drain_client import DrainClient, control_token
 from modelbackend_operator.events import Event
 from modelbackend_operator.kinds import Kind, Raw
-from modelbackend_operator.kubernetes_api import KubernetesApi, outcome_of
+from modelbackend_operator.kubernetes_api import KindRefusedError, KubernetesApi, Listing, outcome_of
 from modelbackend_operator.live_read import read_live, refresh
 from modelbackend_operator.manifests import control_secret
 from modelbackend_operator.model import Backend, Observation, Pod, ServerReport, TokenRefused
@@ -42,6 +43,8 @@ from modelbackend_operator.timestamps import rfc3339
 
 PORT_OUTSIDE_SECONDS = 60
 """How long a port is believed to be held by something outside this operator, after the API server said so."""
+BUDGET_REFUSED_SECONDS = 300
+"""How soon a PodDisruptionBudget that was refused is tried again."""
 PORT_ALLOCATED = "provided port is already allocated"
 """The API server's words for a nodePort of another Service. It has no machine-readable reason for this."""
 
@@ -70,6 +73,8 @@ class KubernetesCluster:
         self._cache = Cache(on_change)
         self._ports_outside: dict[int, tuple[str, float]] = {}
         self._lease_free_since: dict[str, datetime] = {}
+        self._refused_kinds: frozenset[Kind] = frozenset()
+        self._budget_refused_until: dict[str, float] = {}
 
     # -- feeding the cache --------------------------------------------------------------------------------------------
 
@@ -88,11 +93,23 @@ class KubernetesCluster:
         Raises ClusterUnavailable.
         """
         namespaces = {Kind.LEASE: self._settings.namespace}
-        listings = {kind: await self._api.list(kind, namespaces.get(kind, "")) for kind in Kind}
+        listings: dict[Kind, Listing] = {}
+        for kind in Kind:
+            try:
+                listings[kind] = await self._api.list(kind, namespaces.get(kind, ""))
+            except KindRefusedError as error:
+                if not kind.optional:
+                    raise
+                log.warning("%s are left alone: %s", kind.plural, error)
         for kind, found in listings.items():
             self._cache.resync(kind, found.items, found.version)
+        self._refused_kinds = frozenset(Kind) - frozenset(listings)
         self._cache.age()
         return self._cache.keys()
+
+    def kinds(self) -> tuple[Kind, ...]:
+        """Those that the API server lets this operator read."""
+        return tuple(kind for kind in Kind if kind not in self._refused_kinds)
 
     def keys(self) -> Keys:
         """Of all backends that are known to exist or to have left something."""
@@ -107,7 +124,14 @@ class KubernetesCluster:
     async def snapshot(self, backend_uid: str, *, live: bool = False) -> Observation:
         if live:
             await read_live(self._api, self._cache, backend_uid, self._settings.namespace)
-        observation = observation_of(self._cache, backend_uid, self._settings, ports_outside=self._outside(), live=live)
+        observation = observation_of(
+            self._cache,
+            backend_uid,
+            self._settings,
+            ports_outside=self._outside(),
+            knows_budgets=self._may_make_budgets(backend_uid),
+            live=live,
+        )
         asked = {pod.ref.uid: await self._servers.status(backend_uid, pod) for pod in servers_to_ask(observation)}
         reports = {uid: answer for uid, answer in asked.items() if isinstance(answer, ServerReport)}
         refusing = frozenset(uid for uid, answer in asked.items() if answer is TokenRefused.ANSWER)
@@ -120,6 +144,10 @@ class KubernetesCluster:
             self._lease_free_since.pop(backend_uid, None)
             return None
         return self._lease_free_since.setdefault(backend_uid, datetime.now(UTC))
+
+    def _may_make_budgets(self, backend_uid: str) -> bool:
+        refused_until = self._budget_refused_until.get(backend_uid, 0)
+        return Kind.BUDGET not in self._refused_kinds and time.monotonic() >= refused_until
 
     def _outside(self) -> dict[int, str]:
         now = time.monotonic()
@@ -139,6 +167,10 @@ class KubernetesCluster:
                 return secret
         write = write_of(action, self._settings, datetime.now(UTC))
         outcome = await self._write(write)
+        if isinstance(action, CreateBudget) and not self._is_there(write):
+            # A quota, a policy, or somebody else's object of that name: a backend lives without a budget.
+            self._budget_refused_until[action.backend.ref.uid] = time.monotonic() + BUDGET_REFUSED_SECONDS
+            log.warning("no PodDisruptionBudget %s/%s: %s", write.namespace, write.name, outcome)
         if isinstance(action, CreateService) and action.node_port is not None and _names_a_taken_port(outcome):
             return await self._port_taken(write, action.node_port, outcome)
         return outcome
@@ -150,8 +182,7 @@ class KubernetesCluster:
         only every few minutes. A port that no Service has is not taken: asking again is all there is to do.
         """
         await self._look_again(write)
-        found = self._cache.get(write.kind, write.namespace, write.name)
-        if found is not None and owner_uid(found) == owner_uid(write.body):
+        if self._is_there(write):
             return Exists()
         try:
             services = await self._api.list(Kind.SERVICE, selector="")
@@ -163,6 +194,11 @@ class KubernetesCluster:
         who = f"Service {holder['metadata']['namespace']}/{holder['metadata']['name']}"
         self._ports_outside[port] = who, time.monotonic() + PORT_OUTSIDE_SECONDS
         return outcome
+
+    def _is_there(self, write: Write) -> bool:
+        """What was to be made is known, and is that backend's."""
+        found = self._cache.get(write.kind, write.namespace, write.name)
+        return found is not None and owner_uid(found) == owner_uid(write.body)
 
     async def _write(self, write: Write) -> Outcome:
         """One call, and the cache brought up to what it came to: the next look must see it."""

@@ -66,6 +66,11 @@ def shared_service_name(backend: Backend, taken: Container[str]) -> str:
     return _first_free(_stem(backend), taken)
 
 
+def budget_name(backend: Backend) -> str:
+    """Of the PodDisruptionBudget."""
+    return _stem(backend)
+
+
 def control_secret_name(backend: Backend) -> str:
     return f"{_stem(backend)}-control"
 
@@ -163,6 +168,24 @@ def shared_service(backend: Backend, name: str) -> Raw:
             "selector": shared_selector(backend.ref.uid),
             "ports": [_GRPC_SERVICE_PORT, _HTTP_SERVICE_PORT],
         },
+    }
+
+
+def budget_spec(backend_uid: str) -> Raw:
+    """A pod that serves nobody may always be taken: it must not hold up the drain of its node."""
+    return {
+        "maxUnavailable": 1,
+        "selector": {"matchLabels": {LABEL_BACKEND_UID: backend_uid}},
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }
+
+
+def budget(backend: Backend) -> Raw:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": owned_metadata(backend, budget_name(backend), backend_labels(backend)),
+        "spec": budget_spec(backend.ref.uid),
     }
 
 

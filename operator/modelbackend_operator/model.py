@@ -304,6 +304,16 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """The PodDisruptionBudget of this backend: what a node drain may take at once."""
+
+    ref: Ref
+    intact: bool = True
+    """As this operator makes it; others may edit it."""
+    terminating: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Holder:
     """Who holds a model's Lease: the shutdown in progress, not an operator process."""
 
@@ -411,5 +421,7 @@ class Observation:
     lease_free_since: datetime | None = None
     """Since when this observer has seen the model's Lease free while others wait for it; None: it has not."""
     deferred: Mapping[Key, Deferral] = field(default_factory=dict)
+    budgets: tuple[Budget, ...] | None = None
+    """None: the operator may not read or make them here, and leaves them alone."""
     refusing: frozenset[str] = frozenset()
     """Uids of asked pods whose server does not accept the operator's control token."""

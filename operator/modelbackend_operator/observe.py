@@ -27,12 +27,14 @@ from modelbackend_operator.api import (
 from modelbackend_operator.manifests import (
     INSTANCE_PORTS,
     SHARED_PORTS,
+    budget_spec,
     instance_selector,
     ordinal_in_name,
     shared_selector,
 )
 from modelbackend_operator.model import (
     Backend,
+    Budget,
     Claim,
     ClaimPhase,
     Container,
@@ -366,6 +368,13 @@ def service_from(raw: Raw) -> Service:
         and selector == made
         and (_leads(spec, "NodePort", INSTANCE_PORTS) if of_instance else _leads(spec, "ClusterIP", SHARED_PORTS)),
     )
+
+
+def budget_from(raw: Raw) -> Budget:
+    """A field that the API server adds is none of our business; `minAvailable` would be another promise."""
+    spec, made = mapping(raw.get("spec")), budget_spec(owner_uid(raw))
+    as_made = all(spec.get(name) == value for name, value in made.items()) and "minAvailable" not in spec
+    return Budget(ref=ref(raw), intact=_labels_intact(raw) and as_made, terminating=terminating(raw))
 
 
 def _leads(spec: Raw, of_type: str, ports: Mapping[int, str]) -> bool:

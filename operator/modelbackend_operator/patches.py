@@ -23,9 +23,11 @@ from modelbackend_operator.actions import (
     AddFinalizer,
     BindClaim,
     CoolClaim,
+    CreateBudget,
     CreateClaim,
     CreatePod,
     CreateService,
+    DeleteBudget,
     DeleteClaim,
     DeletePod,
     DeleteService,
@@ -58,8 +60,8 @@ from modelbackend_operator.api import (
     SCHEDULING_GATE,
 )
 from modelbackend_operator.kinds import Kind
-from modelbackend_operator.manifests import claim, instance_service, lease, ownership_labels, shared_service
-from modelbackend_operator.model import Claim, ClaimPhase, Lease, NodeId, Pod, Ref, Service, StopRecord
+from modelbackend_operator.manifests import budget, claim, instance_service, lease, ownership_labels, shared_service
+from modelbackend_operator.model import Budget, Claim, ClaimPhase, Lease, NodeId, Pod, Ref, Service, StopRecord
 from modelbackend_operator.pod_template import pod
 from modelbackend_operator.settings import Settings
 from modelbackend_operator.timestamps import micro_time, rfc3339
@@ -112,9 +114,9 @@ def write_of(action: Action, settings: Settings, now: datetime) -> Write:
     match action:
         case DrainServer() | AbortServer():
             raise ValueError(f"{type(action).__name__} is a call to the server in a pod, not a write to the API server")
-        case CreateClaim() | CreatePod() | CreateService() | AcquireLease():
+        case CreateClaim() | CreatePod() | CreateService() | CreateBudget() | AcquireLease():
             return _create(action, settings, now)
-        case DeletePod() | DeleteService() | DeleteClaim() | ReleaseLease():
+        case DeletePod() | DeleteService() | DeleteBudget() | DeleteClaim() | ReleaseLease():
             return _delete(action)
         case Ungate() | RestoreMarks() | RemakeToken() | SetServing() | WriteStopRecord() | RemovePodFinalizer():
             return _pod_patch(action, now)
@@ -136,7 +138,10 @@ def write_of(action: Action, settings: Settings, now: datetime) -> Write:
 # -- creates and deletes ---------------------------------------------------------------------------------------------
 
 
-def _create(action: CreateClaim | CreatePod | CreateService | AcquireLease, settings: Settings, now: datetime) -> Write:
+Create = CreateClaim | CreatePod | CreateService | CreateBudget | AcquireLease
+
+
+def _create(action: Create, settings: Settings, now: datetime) -> Write:
     backend = action.backend
     match action:
         case CreateClaim(ordinal=ordinal, port=port):
@@ -147,6 +152,8 @@ def _create(action: CreateClaim | CreatePod | CreateService | AcquireLease, sett
             kind, body = Kind.SERVICE, shared_service(backend, name)
         case CreateService(name=name, ordinal=int(ordinal), node_port=int(port), pod_uid=pod_uid):
             kind, body = Kind.SERVICE, instance_service(backend, name, ordinal, port, pod_uid)
+        case CreateBudget():
+            kind, body = Kind.BUDGET, budget(backend)
         case AcquireLease(holder=holder):
             kind, body = Kind.LEASE, lease(backend, holder, settings.namespace, now)
         case CreateService(name=name):
@@ -155,12 +162,14 @@ def _create(action: CreateClaim | CreatePod | CreateService | AcquireLease, sett
     return Write(Verb.CREATE, kind, metadata.get("namespace", ""), metadata["name"], body)
 
 
-def _delete(action: DeletePod | DeleteService | DeleteClaim | ReleaseLease) -> Write:
+def _delete(action: DeletePod | DeleteService | DeleteBudget | DeleteClaim | ReleaseLease) -> Write:
     match action:
         case DeletePod(pod=Pod(ref=ref)):
             kind = Kind.POD
         case DeleteService(service=Service(ref=ref)):
             kind = Kind.SERVICE
+        case DeleteBudget(budget=Budget(ref=ref)):
+            kind = Kind.BUDGET
         case DeleteClaim(claim=Claim(ref=ref)):
             kind = Kind.CLAIM
         case ReleaseLease(lease=Lease(ref=ref)):

@@ -133,7 +133,14 @@ async def _operate(parts: Parts, settings: Settings, stopping: asyncio.Event, ht
     }
     await asyncio.sleep(0)  # now the workers exist: the pump, when it ends, cancels tasks that are younger than itself
     pump = asyncio.create_task(
-        pump_events(parts.cluster.hear, parts.api.credentials, settings, stop=stop_pump, started=pump_started),
+        pump_events(
+            parts.cluster.hear,
+            parts.api.credentials,
+            settings,
+            parts.cluster.kinds(),
+            stop=stop_pump,
+            started=pump_started,
+        ),
         name="watches",
     )
     await _first({pump}, pump_started)

@@ -5,6 +5,8 @@ from datetime import datetime, timedelta
 from modelbackend_operator.actions import (
     Act,
     BindClaim,
+    CreateBudget,
+    DeleteBudget,
     DeleteClaim,
     DeleteService,
     RemoveClaimFinalizer,
@@ -21,7 +23,7 @@ from modelbackend_operator.instances import (
     reserved_claim,
     wanted,
 )
-from modelbackend_operator.model import Claim, ClaimPhase, Exposure, Observation, Pod
+from modelbackend_operator.model import Backend, Claim, ClaimPhase, Exposure, Observation, Pod
 from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.rollout import predecessor
@@ -120,6 +122,16 @@ def sweep_services(observation: Observation) -> Act | None:
         if (service.ordinal, service.node_port) not in held:
             return Act(DeleteService(service))
     return None
+
+
+def keep_budget(observation: Observation, backend: Backend) -> Act | None:
+    """Of several instances, a node drain takes one at a time. To one instance a budget of one would promise nothing."""
+    if observation.budgets is None or observation.namespace_terminating or len(backend.ordinals) < 2:
+        return None
+    if not observation.budgets:
+        return Act(CreateBudget(backend))
+    edited = next((budget for budget in observation.budgets if not budget.intact and not budget.terminating), None)
+    return Act(DeleteBudget(edited)) if edited is not None else None
 
 
 def remove_finalizer(observation: Observation) -> Act | None:

@@ -9,6 +9,7 @@ from modelbackend_operator.model import Backend, Claim, Exposure, Lease, ModelSt
 from modelbackend_operator.model_lease import stop_is_open
 from modelbackend_operator.observe import (
     backend_from,
+    budget_from,
     claim_from,
     lease_from,
     node_from,
@@ -22,7 +23,13 @@ from modelbackend_operator.timestamps import parse_time
 
 
 def observation_of(
-    cache: Cache, backend_uid: str, settings: Settings, *, ports_outside: Mapping[int, str], live: bool = False
+    cache: Cache,
+    backend_uid: str,
+    settings: Settings,
+    *,
+    ports_outside: Mapping[int, str],
+    knows_budgets: bool = False,
+    live: bool = False,
 ) -> Observation:
     """`ports_outside`: ports that something other than a claim holds, and what. Servers are not asked here."""
     found = cache.find(Kind.BACKEND, by_backend(backend_uid))
@@ -32,6 +39,7 @@ def observation_of(
     pods = tuple(pod_from(raw) for raw in _within(cache, Kind.POD, namespace, backend_uid))
     nodes = _nodes(cache, pods, claims)
     services = tuple(service_from(raw) for raw in _within(cache, Kind.SERVICE, namespace, backend_uid))
+    budgets = tuple(budget_from(raw) for raw in _within(cache, Kind.BUDGET, namespace, backend_uid))
     return Observation(
         backend_uid=backend_uid,
         backend=backend,
@@ -39,6 +47,7 @@ def observation_of(
         claims=claims,
         pods=pods,
         services=services,
+        budgets=budgets if knows_budgets else None,
         lease=_lease(cache, backend, backend_uid, settings.namespace),
         nodes={name: node_from(raw) for name, raw in nodes.items()},
         node_troubles={name: words for name, raw in nodes.items() if (words := node_trouble(raw))},

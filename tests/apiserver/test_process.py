@@ -179,6 +179,60 @@ def test_it_stops_when_told_and_says_how_it_is_while_it_runs(
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
+def budgets(server: ApiServer, namespace: str) -> list[Any]:
+    items: list[Any] = server.get(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets").body["items"]
+    return items
+
+
+def test_several_instances_have_a_disruption_budget_which_comes_back_however_it_is_lost(
+    api_server: ApiServer, account: Path, namespace: str, tmp_path: Path
+) -> None:
+    with operator(account, tmp_path / "log"):
+        make_backend(api_server, namespace, replicas=2)
+        await_condition("a budget", lambda: bool(budgets(api_server, namespace)), PATIENCE_SECONDS)
+        (budget,) = budgets(api_server, namespace)
+        assert budget["spec"]["maxUnavailable"] == 1
+        path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{budget['metadata']['name']}"
+
+        def is_another(last: str) -> bool:
+            return [b["metadata"]["uid"] != last for b in budgets(api_server, namespace)] == [True]
+
+        assert api_server.merge(path, {"spec": {"maxUnavailable": 2}}).status == 200
+        await_condition("a right one", lambda: is_another(budget["metadata"]["uid"]), PATIENCE_SECONDS)
+        (right,) = budgets(api_server, namespace)
+        assert right["spec"]["maxUnavailable"] == 1
+        assert api_server.request("DELETE", path).status == 200
+        await_condition("a new one", lambda: is_another(right["metadata"]["uid"]), PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("verbs", "words"),
+    [(["create"], "poddisruptionbudgets are left alone"), (["get", "list", "watch"], "no PodDisruptionBudget")],
+    ids=["none may be read", "none may be made"],
+)
+def test_an_operator_that_may_not_have_disruption_budgets_does_without(
+    api_server: ApiServer, account: Path, namespace: str, tmp_path: Path, verbs: list[str], words: str
+) -> None:
+    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/modelbackend-operator"
+    rules = api_server.get(role).body["rules"]
+    fewer = [rule | {"verbs": verbs} if rule["apiGroups"] == ["policy"] else rule for rule in rules]
+    assert api_server.merge(role, {"rules": fewer}).status == 200
+    try:
+        with operator(account, tmp_path / "log") as running:
+            path = make_backend(api_server, namespace, replicas=2)
+            await_condition(
+                "both gates to open",
+                lambda: sum(1 for pod in pods(api_server, namespace) if not pod["spec"].get("schedulingGates")) == 2,
+                PATIENCE_SECONDS,
+            )
+            await_condition("words in the log", lambda: words in running.log.read_text(), PATIENCE_SECONDS)
+            assert budgets(api_server, namespace) == []
+            await_condition("the status", lambda: reason_of(api_server, path) == "Starting", PATIENCE_SECONDS)
+            assert running.stop() == 0
+    finally:
+        assert api_server.merge(role, {"rules": rules}).status == 200
+
+
 def test_it_waits_for_an_api_server_that_cannot_be_reached_and_can_be_stopped_meanwhile(
     api_server: ApiServer, account: Path, tmp_path: Path
 ) -> None:

@@ -10,9 +10,11 @@ from modelbackend_operator.actions import (
     AddFinalizer,
     BindClaim,
     CoolClaim,
+    CreateBudget,
     CreateClaim,
     CreatePod,
     CreateService,
+    DeleteBudget,
     DeleteClaim,
     DeletePod,
     DeleteService,
@@ -33,7 +35,7 @@ from modelbackend_operator.actions import (
 from modelbackend_operator.kinds import Kind
 from modelbackend_operator.manifests import control_secret, service_name, shared_service_name
 from modelbackend_operator.model import ClaimPhase, Exposure, Holder, NodeId, Pod, StopReason, StopRecord
-from modelbackend_operator.observe import backend_from, claim_from, lease_from, pod_from, service_from
+from modelbackend_operator.observe import backend_from, budget_from, claim_from, lease_from, pod_from, service_from
 from modelbackend_operator.patches import write_of
 from modelbackend_operator.settings import Settings
 from tests.apiserver.world import NOW, SOURCE, Json, World, node_ports
@@ -144,6 +146,19 @@ def test_opening_the_gate_sets_the_labels_and_leaves_the_gates_of_others(world: 
     labels = opened["metadata"]["labels"]
     assert labels["modelbackend.dev/pod-uid"] == raw["metadata"]["uid"]
     assert (pod_from(opened).gated, pod_from(opened).serving_label) == (False, True)
+
+
+def test_a_disruption_budget_is_read_back_as_it_was_made_and_one_that_was_edited_is_not(world: World) -> None:
+    backend = world.backend(replicas=2)
+    made = world.do(CreateBudget(backend))
+    assert budget_from(made).intact
+    path = Kind.BUDGET.path(world.namespace, made["metadata"]["name"])
+    other = {"spec": {"maxUnavailable": None, "minAvailable": 2}}
+    edited = world.server.merge(path, other)
+    assert edited.status == 200, edited.message
+    assert not budget_from(edited.body).intact
+    world.do(DeleteBudget(budget_from(edited.body)))
+    assert world.server.get(path).status == 404
 
 
 def test_labels_are_restored_on_a_pod_whose_gate_is_open(world: World) -> None:

@@ -9,6 +9,9 @@ from modelbackend_operator.actions import (
     Act,
     Action,
     BindClaim,
+    CreateBudget,
+    CreateClaim,
+    DeleteBudget,
     DeleteClaim,
     DeletePod,
     DeleteService,
@@ -21,8 +24,8 @@ from modelbackend_operator.actions import (
     WriteStatus,
 )
 from modelbackend_operator.decide import decide
-from modelbackend_operator.model import Claim, ClaimPhase, Exposure, Observation, Pod, Ref
-from modelbackend_operator.settling import settle_claim
+from modelbackend_operator.model import Budget, Claim, ClaimPhase, Exposure, Observation, Pod, Ref
+from modelbackend_operator.settling import keep_budget, settle_claim
 from tests.unit.builders import (
     NODE,
     NOW,
@@ -266,3 +269,46 @@ def test_which_of_two_pods_stands_for_the_instance(world: Observation, named: st
     deleted = acted(shown(claimed))
     assert isinstance(deleted, DeletePod)
     assert deleted.pod.ref.uid != named
+
+
+# -- the disruption budget ---------------------------------------------------------------------------------------------
+
+BUDGET = Budget(Ref("smollm2-12345678", "budget-uid", "1", "models"))
+TWO = bound(a_serving_pod(), backend=a_backend(ordinals=(0, 1)))
+
+
+def of_the_budget(world: Observation) -> Action | None:
+    assert world.backend is not None
+    step = keep_budget(world, world.backend)
+    return step.action if step is not None else None
+
+
+@pytest.mark.parametrize(
+    ("world", "expected"),
+    [
+        (replace(TWO, budgets=()), CreateBudget(a_backend(ordinals=(0, 1), status=TWO.backend.status))),  # type: ignore[union-attr]
+        (replace(TWO, budgets=(BUDGET,)), None),
+        (replace(TWO, budgets=(replace(BUDGET, intact=False),)), DeleteBudget(replace(BUDGET, intact=False))),
+        (replace(TWO, budgets=(replace(BUDGET, intact=False, terminating=True),)), None),
+        (replace(TWO, budgets=None), None),
+        (replace(TWO, budgets=(), namespace_terminating=True), None),
+        (bound(a_serving_pod(), budgets=()), None),
+    ],
+    ids=[
+        "several instances and none is there",
+        "it is there",
+        "it was edited",
+        "the edited one is going",
+        "budgets are not for us to make",
+        "the namespace takes nothing new",
+        "one instance, to which it would promise nothing",
+    ],
+)
+def test_several_instances_have_a_budget_for_node_drains(world: Observation, expected: Action | None) -> None:
+    assert of_the_budget(world) == expected
+
+
+def test_a_budget_comes_after_all_that_brings_instances_up() -> None:
+    world = replace(TWO, budgets=())
+    assert isinstance(decide(world, NOW), Act)
+    assert isinstance(decide(world, NOW).action, CreateClaim)  # type: ignore[union-attr]

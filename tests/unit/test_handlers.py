@@ -27,7 +27,7 @@ def test_kopf_never_holds_nor_releases_our_finalizer() -> None:
 
 
 def test_no_handler_is_one_for_which_kopf_writes_to_objects() -> None:
-    registry = _registry(hear_nothing, no_credentials)
+    registry = _registry(hear_nothing, no_credentials, tuple(Kind))
     assert len(registry._watching.get_all_handlers()) == len(Kind)
     assert not registry._changing.get_all_handlers()
     assert not registry._spawning.get_all_handlers()

@@ -13,9 +13,11 @@ from modelbackend_operator.actions import (
     AddFinalizer,
     BindClaim,
     CoolClaim,
+    CreateBudget,
     CreateClaim,
     CreatePod,
     CreateService,
+    DeleteBudget,
     DeleteClaim,
     DeletePod,
     DeleteService,
@@ -36,7 +38,7 @@ from modelbackend_operator.actions import (
     WriteStopRecord,
 )
 from modelbackend_operator.model import Cut, Holder, NodeId, StopReason, StopRecord
-from modelbackend_operator.observe import backend_from, claim_from, lease_from, pod_from, service_from
+from modelbackend_operator.observe import backend_from, budget_from, claim_from, lease_from, pod_from, service_from
 from modelbackend_operator.patches import HISTORY_LENGTH, Verb, Write, stop_json, write_of
 from modelbackend_operator.settings import Settings
 
@@ -70,6 +72,7 @@ CLAIM = claim_from(
     raw("port-30001", "", metadata={"finalizers": [OURS, THEIRS]}, spec=CLAIM_SPEC, status=BOUND),
 )
 SERVICE = service_from(raw("smollm2-12345678-0", spec={"type": "NodePort"}))
+BUDGET = budget_from(raw("smollm2-12345678"))
 HOLDER = Holder(BACKEND.ref.uid, 0, POD.ref.uid, StopReason.DELETED)
 LEASE = lease_from(raw("modelbackend-abc", "modelbackend-system"))
 RECORD = StopRecord(NOW, StopReason.DELETED, NOW + timedelta(seconds=30), "lease-uid/0")
@@ -79,6 +82,7 @@ CREATES: list[Action] = [
     CreatePod(BACKEND, 0, "smollm2-12345678-0", 30001),
     CreateService(BACKEND, "smollm2"),
     CreateService(BACKEND, "smollm2-12345678-0", 0, 30001, "pod-uid"),
+    CreateBudget(BACKEND),
     AcquireLease(BACKEND, HOLDER),
 ]
 UPDATES: list[Action] = [
@@ -99,7 +103,13 @@ UPDATES: list[Action] = [
     WithholdClaim(CLAIM, "PodMissing", "it vanished"),
     RemoveClaimFinalizer(CLAIM),
 ]
-DELETES: list[Action] = [DeletePod(POD, 15), DeleteService(SERVICE), DeleteClaim(CLAIM), ReleaseLease(LEASE)]
+DELETES: list[Action] = [
+    DeletePod(POD, 15),
+    DeleteService(SERVICE),
+    DeleteBudget(BUDGET),
+    DeleteClaim(CLAIM),
+    ReleaseLease(LEASE),
+]
 
 
 def written(action: Action) -> Write:
