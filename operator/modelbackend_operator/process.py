@@ -146,8 +146,8 @@ async def _operate(parts: Parts, settings: Settings, stopping: asyncio.Event, ht
     await _first({pump}, pump_started)
     _stop_on_signals(stopping)  # again: the pump has put its own handlers in their place
     await _first({pump, *work}, stopping)
-    broken = [task for task in (pump, *work) if task.done()]
-    for task in broken:
+    told = stopping.is_set()  # else a part has ended, or the pump is ending and has cancelled what is younger than it
+    for task in (task for task in (pump, *work) if task.done()):
         log.error("ended by itself: %s", task.get_name(), exc_info=task.exception())
 
     parts.queue.stop()
@@ -161,7 +161,7 @@ async def _operate(parts: Parts, settings: Settings, stopping: asyncio.Event, ht
         task.cancel()
     await asyncio.gather(pump, *work, return_exceptions=True)
     log.info("stopped")
-    return 1 if broken else 0
+    return 0 if told else 1
 
 
 async def _work_while_leading(parts: Parts) -> None:

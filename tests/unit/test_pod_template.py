@@ -220,7 +220,7 @@ def test_the_hash_of_a_spec_is_the_same_in_every_version() -> None:
             resources={"limits": {"nvidia.com/gpu": 1, "memory": "8Gi"}},
             env=[{"name": "A", "value": "b"}],
         )
-        == "009e2e72489f07a2"
+        == "154b1b68201453f3"
     )
 
 
