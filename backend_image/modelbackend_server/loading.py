@@ -113,7 +113,7 @@ def _generator(settings: Settings, model: Model, emit: Emit) -> tuple[Work, Load
     )
     cache_bytes = shape.cache_bytes(model)
     if not on_gpu:
-        _check_memory(shape, cache_bytes)
+        check_memory(shape, cache_bytes)
     context = Context(model, shape)
     pace = Pace(settings.step_seconds)
     generator = Generator(
@@ -142,7 +142,7 @@ def _embedding(settings: Settings, model: Model, emit: Emit) -> tuple[Work, Load
     return Embedding(embedder, emit, batch_tokens), loaded
 
 
-def _check_memory(shape: ContextShape, cache_bytes: int) -> None:
+def check_memory(shape: ContextShape, cache_bytes: int) -> None:
     available = memory.available_bytes()
     if cache_bytes > available:
         raise UnservableError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelbackend_server.plan import BatchPlan, Chunk, Pending, plan
+from modelbackend_server.plan import FIRST_CHUNK_TOKENS, LEAST_CHUNK_TOKENS, BatchPlan, Chunk, Pace, Pending, plan
 
 
 def test_nothing_pending_plans_nothing() -> None:
@@ -71,3 +71,44 @@ def test_every_prompt_is_through_after_a_bounded_number_of_plans(pending: list[P
             left[chunk.slot] = Pending(chunk.slot, chunk.stop, left[chunk.slot].known)
         left = {slot: sequence for slot, sequence in left.items() if sequence.evaluated < sequence.known}
     assert left == {}
+
+
+def test_only_the_last_tokens_of_a_scored_text_are_asked_also_when_it_is_cut() -> None:
+    assert plan([Pending(0, 0, 10, outputs=4)], 512) == BatchPlan((Chunk(0, 0, 10, outputs=4),))
+    assert plan([Pending(0, 0, 10, outputs=4)], 8) == BatchPlan((Chunk(0, 0, 8, outputs=2),))
+    assert plan([Pending(0, 8, 10, outputs=4)], 8) == BatchPlan((Chunk(0, 8, 10, outputs=2),))
+
+
+def test_prompts_may_be_given_less_room_than_the_batch_has() -> None:
+    generating = [Pending(slot, 5, 6) for slot in range(20)]
+    batch = plan([Pending(30, 0, 1000), *generating], 512, 16)
+    assert batch.token_count == 20 + 16
+    assert batch.prompt_token_count == 16
+    assert batch.output_count == 20
+
+
+def step(prompt_tokens: int, generating: int = 0) -> BatchPlan:
+    chunks = [Chunk(slot, 7, 8, outputs=1) for slot in range(generating)]
+    if prompt_tokens:
+        chunks.append(Chunk(60, 0, prompt_tokens, outputs=0))
+    return BatchPlan(tuple(chunks))
+
+
+def test_a_chunk_takes_the_time_that_streams_can_wait() -> None:
+    pace = Pace(target_step_seconds=0.2)
+    assert pace.prompt_tokens(streaming=False, at_most=512) == 512
+    assert pace.prompt_tokens(streaming=True, at_most=512) == FIRST_CHUNK_TOKENS
+    for _ in range(30):
+        pace.observe(step(0, generating=4), 0.04)
+        pace.observe(step(100, generating=4), 0.04 + 0.1)
+    # A token costs 1 ms, and the streams' own step 40 ms of the 200.
+    assert pace.prompt_tokens(streaming=True, at_most=512) in range(155, 166)
+    assert pace.prompt_tokens(streaming=True, at_most=100) == 100
+    assert pace.prompt_tokens(streaming=False, at_most=512) == 512
+
+
+def test_a_prompt_moves_on_however_slow_the_machine_is() -> None:
+    pace = Pace(target_step_seconds=0.2)
+    pace.observe(step(0, generating=4), 5.0)
+    pace.observe(step(100, generating=4), 60.0)
+    assert pace.prompt_tokens(streaming=True, at_most=512) == LEAST_CHUNK_TOKENS

@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelbackend_server.sampling import Logits, Sampler, SamplingParameters, candidates, penalised
+from modelbackend_server.sampling import (
+    BLOCK_TOKENS,
+    Logits,
+    NothingAllowedError,
+    Sampler,
+    SamplingParameters,
+    candidates,
+    logprobs,
+    most_likely_tokens,
+    penalised,
+    token_logprobs,
+)
 
 # Probabilities 0.5, 0.3, 0.15 and 0.05 for the tokens 2, 0, 3 and 1.
 LOGITS = np.log(np.array([0.3, 0.05, 0.5, 0.15], np.float32))
@@ -102,3 +113,72 @@ def test_some_token_is_always_left_and_probabilities_sum_to_1(values: list[float
     assert likely.sum() == pytest.approx(1)
     assert len(set(tokens.tolist())) == len(tokens)
     assert 0 <= Sampler(given_, [0]).choose(logits) < len(values)
+
+
+def test_typical_keeps_the_tokens_that_are_about_as_surprising_as_a_token_is() -> None:
+    # The entropy is 1.14 nats; the tokens' surprises are 0.69 (2), 1.20 (0), 1.90 (3) and 3.00 (1).
+    assert probabilities(typical_p=0.25) == {0: 1.0}
+    assert probabilities(typical_p=0.5) == {2: 0.625, 0: 0.375}
+    assert probabilities(typical_p=1.0) == probabilities()
+
+
+@given(st.integers(1, 50 * BLOCK_TOKENS), st.integers(1, 300), st.integers(0, 2**32 - 1))
+def test_the_most_likely_tokens_are_those_that_sorting_finds(size: int, count: int, seed: int) -> None:
+    logits = np.random.default_rng(seed).permutation(size).astype(np.float32)
+    found = most_likely_tokens(logits, count)
+    assert sorted(found) == sorted(np.argsort(logits)[max(0, size - count) :])
+
+
+def chosen(parameters: SamplingParameters, prompt: list[int], times: int = 1) -> list[int]:
+    sampler = Sampler(parameters, prompt)
+    return [sampler.choose(LOGITS, int(LOGITS.argmax())) for _ in range(times)]
+
+
+def test_a_bias_and_penalties_turn_a_greedy_choice() -> None:
+    assert chosen(SamplingParameters(temperature=0), [2, 2]) == [2]
+    assert chosen(SamplingParameters(temperature=0, logit_bias=((1, 5.0),)), []) == [1]
+    assert chosen(SamplingParameters(temperature=0, presence_penalty=0.6), [2]) == [0]
+    # Log-odds of 2 over 0: 0.51. Once is not enough, twice is.
+    assert chosen(SamplingParameters(temperature=0, frequency_penalty=0.4), [2]) == [2]
+    assert chosen(SamplingParameters(temperature=0, frequency_penalty=0.4), [2, 2]) == [0]
+    assert chosen(SamplingParameters(temperature=0, presence_penalty=0.6), [], times=3) == [2, 0, 2]
+
+
+class Only:
+    """A grammar that allows some tokens, and remembers what it was given."""
+
+    def __init__(self, *allowed: int) -> None:
+        self._allowed = allowed
+        self.accepted: list[int] = []
+
+    def allows(self, tokens: np.typing.NDArray[np.int64]) -> np.typing.NDArray[np.bool_]:
+        return np.isin(tokens, self._allowed)
+
+    def accept(self, token: int) -> None:
+        assert token in self._allowed, "llama.cpp would end the process"
+        self.accepted.append(token)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_where_a_grammar_forbids_the_choice_the_best_of_the_allowed_is_taken(temperature: float) -> None:
+    grammar = Only(1, 3)
+    sampler = Sampler(SamplingParameters(temperature=temperature, top_k=1), [], grammar, enders=[3])
+    assert [sampler.choose(LOGITS, 2) for _ in range(2)] == [3, 3]
+    assert grammar.accepted == []  # 3 ends the text: nothing comes after it
+    assert Sampler(SamplingParameters(temperature=temperature), [], Only(1)).choose(LOGITS, 2) == 1
+
+
+def test_a_token_far_down_is_found_when_it_alone_is_allowed() -> None:
+    logits = np.arange(5000, dtype=np.float32)
+    assert Sampler(SamplingParameters(temperature=0), [], Only(3)).choose(logits, 4999) == 3
+    with pytest.raises(NothingAllowedError):
+        Sampler(SamplingParameters(temperature=0), [], Only()).choose(logits, 4999)
+
+
+def test_log_probabilities_are_the_models_own() -> None:
+    found = logprobs(LOGITS + 7, 3, 2)
+    assert found.token == pytest.approx(np.log(0.15), abs=1e-6)
+    assert [token for token, _ in found.top] == [2, 0]
+    assert [logprob for _, logprob in found.top] == pytest.approx(np.log([0.5, 0.3]), abs=1e-6)
+    assert logprobs(LOGITS, 0, 0).top == ()
+    assert token_logprobs(np.stack([LOGITS, LOGITS + 3]), [0, 1]) == pytest.approx(np.log([0.3, 0.05]), abs=1e-6)
