@@ -13,8 +13,9 @@ says whom it means. `AsyncClient` is the same on asyncio; `ControlClient` asks f
 
 from modelbackend_client.aio import AsyncClient
 from modelbackend_client.client import Client
+from modelbackend_client.connecting import Tls
 from modelbackend_client.control import ControlClient
 from modelbackend_client.errors import CallError
 from modelbackend_client.requests import assistant, system, user
 
-__all__ = ["AsyncClient", "CallError", "Client", "ControlClient", "assistant", "system", "user"]
+__all__ = ["AsyncClient", "CallError", "Client", "ControlClient", "Tls", "assistant", "system", "user"]

@@ -23,6 +23,7 @@ from modelbackend.v1 import inference_pb2
 
 from . import requests
 from .client import Client
+from .connecting import Tls
 from .control import ControlClient
 from .errors import CallError
 from .flags import SAMPLING_FLAGS, parser
@@ -188,7 +189,16 @@ def _client(arguments: argparse.Namespace) -> Client:
         timeout_seconds=arguments.timeout_seconds,
         owner_wait_seconds=arguments.wait_seconds,
         token=arguments.token_file,
+        tls=_tls(arguments),
     )
+
+
+def _tls(arguments: argparse.Namespace) -> Tls | None:
+    if arguments.ca_file is None:
+        return None
+    own = {"certificate": arguments.certificate_file, "key": arguments.key_file}
+    given = {name: text.encode() for name, text in own.items() if text is not None}
+    return Tls(arguments.ca_file.encode(), arguments.server_name, **given)
 
 
 def _given(arguments: argparse.Namespace) -> requests.Input:

@@ -14,7 +14,7 @@ import grpc.aio
 from modelbackend.v1 import inference_pb2, inference_pb2_grpc
 
 from . import requests
-from .connecting import CHANNEL_OPTIONS, CONNECT_SECONDS, no_connection
+from .connecting import CHANNEL_OPTIONS, CONNECT_SECONDS, Tls, no_connection
 from .directory import Directory, directory_of
 from .errors import CallError, from_rpc
 from .routing import Attempts, Endpoint, Wait, too_many
@@ -36,11 +36,13 @@ class AsyncClient:
         timeout_seconds: float | None = None,
         owner_wait_seconds: float | None = None,
         token: str | None = None,
+        tls: Tls | None = None,
         directory: Directory | None = None,
     ) -> None:
         self._directory, wait_seconds = (directory, 0.0) if directory is not None else directory_of(target, uid)
         self._owner_wait_seconds = wait_seconds if owner_wait_seconds is None else owner_wait_seconds
         self._timeout_seconds = timeout_seconds
+        self._tls = tls
         self._caller = requests.Caller(model=model, token=token)
         self._channels: dict[str, tuple[grpc.aio.Channel, Stub]] = {}
         self._waiting = 0
@@ -176,9 +178,15 @@ class AsyncClient:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        if self._tls is None:
+            return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        options = (*CHANNEL_OPTIONS, *self._tls.options())
+        return grpc.aio.secure_channel(address, self._tls.credentials(), options=options)
+
     async def _connected(self, address: str) -> Stub:
         if address not in self._channels:
-            channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            channel = self._channel(address)
             self._channels[address] = (channel, inference_pb2_grpc.InferenceStub(channel))
         channel, stub = self._channels[address]
         try:

@@ -14,7 +14,7 @@ import grpc
 from modelbackend.v1 import inference_pb2, inference_pb2_grpc
 
 from . import requests
-from .connecting import CHANNEL_OPTIONS, CONNECT_SECONDS, no_connection
+from .connecting import CHANNEL_OPTIONS, CONNECT_SECONDS, Tls, no_connection
 from .directory import Directory, directory_of
 from .errors import CallError, from_rpc
 from .routing import Attempts, Endpoint, Wait, too_many
@@ -36,7 +36,7 @@ class Client:
 
     `uid` and `model`, when given, are checked by the server on each call: an address may have changed hands.
     `timeout_seconds` is the deadline of each call, queue and waits included; without one the server's own counts.
-    `token` is what a server asks for that has one.
+    `token` is what a server asks for that has one, `tls` how to speak to one that speaks no plain text.
     """
 
     def __init__(
@@ -48,11 +48,13 @@ class Client:
         timeout_seconds: float | None = None,
         owner_wait_seconds: float | None = None,
         token: str | None = None,
+        tls: Tls | None = None,
         directory: Directory | None = None,
     ) -> None:
         self._directory, wait_seconds = (directory, 0.0) if directory is not None else directory_of(target, uid)
         self._owner_wait_seconds = wait_seconds if owner_wait_seconds is None else owner_wait_seconds
         self._timeout_seconds = timeout_seconds
+        self._tls = tls
         self._caller = requests.Caller(model=model, token=token)
         self._channels: dict[str, tuple[grpc.Channel, Stub]] = {}
         self._has_connected: set[str] = set()
@@ -174,11 +176,17 @@ class Client:
         with self._changed:
             self._changed.notify_all()
 
+    def _channel(self, address: str) -> grpc.Channel:
+        if self._tls is None:
+            return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        options = (*CHANNEL_OPTIONS, *self._tls.options())
+        return grpc.secure_channel(address, self._tls.credentials(), options=options)
+
     def _connected(self, address: str) -> Stub:
         """By a small call that waits: grpc's own future for this leaves a thread that fails when the channel closes."""
         with self._changed:
             if address not in self._channels:
-                channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+                channel = self._channel(address)
                 self._channels[address] = (channel, inference_pb2_grpc.InferenceStub(channel))
             _, stub = self._channels[address]
         if address not in self._has_connected:

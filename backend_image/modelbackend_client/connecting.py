@@ -5,6 +5,9 @@ Nothing is sent before there is a connection, so this wait can run no request tw
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import grpc
 
 from .errors import CallError
@@ -15,6 +18,26 @@ CHANNEL_OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How a server is known, and the caller to it. All are PEM.
+
+    `authority` signs the server's certificate (None: those that this machine trusts). `name` is what is in that
+    certificate, where it is not the address: nodes have many. `certificate` and `key` are the caller's own.
+    """
+
+    authority: bytes | None = None
+    name: str | None = None
+    certificate: bytes | None = None
+    key: bytes | None = None
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        return grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)
+
+    def options(self) -> tuple[tuple[str, Any], ...]:
+        return (("grpc.ssl_target_name_override", self.name),) if self.name is not None else ()
 
 
 def no_connection(address: str) -> CallError:

@@ -92,6 +92,10 @@ def _add_inference(command: argparse.ArgumentParser) -> None:
         "--wait-seconds", type=float, help="longest wait for an instance [30 for a name, 0 for an address]"
     )
     command.add_argument("--token-file", type=_content, help="the token that the server asks for")
+    command.add_argument("--ca-file", type=_content, help="speak TLS with a server whose certificate this one signs")
+    command.add_argument("--server-name", help="the name in the server's certificate, where it is not the address")
+    command.add_argument("--certificate-file", type=_content, help="the caller's own certificate")
+    command.add_argument("--key-file", type=_content, help="and its key")
     command.add_argument("--timeout-seconds", type=float, help="give up after this long, queue included")
 
 

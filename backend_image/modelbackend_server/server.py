@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
+import grpc
 import grpc.aio
 from aiohttp import web
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -38,6 +39,7 @@ from .log import logger
 from .metrics import Metrics
 from .openai_http import OpenAiHttp
 from .settings import Settings
+from .tls import TlsFolder
 
 INFERENCE_SERVICE = inference_pb2.DESCRIPTOR.services_by_name["Inference"].full_name
 # Health names. "" and the service's own are readiness: NOT_SERVING while loading and draining. This one is
@@ -54,6 +56,7 @@ KEEPALIVE_TIMEOUT_MS = 10_000
 # After the cut, for the last messages to be written.
 LAST_WORDS_SECONDS = 2.0
 CLOSE_SECONDS = 1.0
+TLS_REFRESH_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,9 @@ class Server:
         identity = model_info_pb2.Identity(
             backend_uid=settings.uid, model=settings.model_name, pod_uid=settings.pod_uid
         )
-        checks = Checks(identity, on_call=self.metrics.called)
+        token = TokenFile(settings.token_file, name="inference") if settings.token_file else None
+        checks = Checks(identity, token, on_call=self.metrics.called)
+        self._tls = TlsFolder(settings.tls_folder) if settings.tls_folder else None
         guard = CheckCalls(checks, self.admission.refused)
         self._inference = grpc.aio.server(interceptors=[guard], options=_options(settings))
         inference_pb2_grpc.add_InferenceServicer_to_server(InferenceService(self.admission, identity), self._inference)
@@ -84,9 +89,11 @@ class Server:
         if settings.reflection:
             names = (INFERENCE_SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
             reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), self._inference)
-        token = TokenFile(settings.control_token_file, name="control") if settings.control_token_file else None
-        self._control = grpc.aio.server(interceptors=[CheckCalls(Checks(identity, token))], options=_options(settings))
+        key = TokenFile(settings.control_token_file, name="control") if settings.control_token_file else None
+        self._control = grpc.aio.server(interceptors=[CheckCalls(Checks(identity, key))], options=_options(settings))
         control_pb2_grpc.add_ControlServicer_to_server(ControlService(self.admission, identity), self._control)
+        # There too, because the kubelet's probes speak no TLS.
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._control)
         http = OpenAiHttp(self.admission, checks, body_bytes_max=_longest_request_bytes(settings))
         # A caller that goes cancels its handler, as it does in gRPC.
         self._http = web.AppRunner(
@@ -154,10 +161,17 @@ class Server:
             await self._health.set(name, serving if ready else health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._health.set(LIVENESS_SERVICE, serving)
 
+    async def _refresh_tls(self) -> None:
+        """For HTTP, whose listener asks nobody at a new connection."""
+        while self._tls is not None:
+            await asyncio.sleep(TLS_REFRESH_SECONDS)
+            await asyncio.to_thread(self._tls.refresh)
+
     @contextlib.asynccontextmanager
     async def _listening(self) -> AsyncIterator[Ports]:
         settings = self.settings
-        grpc_port = _bind(self._inference, settings.listen_address, settings.grpc_port)
+        credentials = self._tls.grpc_credentials() if self._tls else None
+        grpc_port = _bind(self._inference, settings.listen_address, settings.grpc_port, credentials)
         control_address = settings.listen_address if settings.control_token_file else LOOPBACK
         control_port = _bind(self._control, control_address, settings.control_port)
         http_socket = _http_socket(settings.listen_address, settings.http_port)
@@ -169,12 +183,14 @@ class Server:
             raise _cannot_listen(settings.listen_address, settings.metrics_port, error) from None
         await self._tell_health()
         await self._http.setup()
-        await web.SockSite(self._http, http_socket).start()
+        await web.SockSite(self._http, http_socket, ssl_context=self._tls.context if self._tls else None).start()
         await self._inference.start()
         await self._control.start()
+        refreshing = asyncio.create_task(self._refresh_tls())
         try:
             yield Ports(grpc_port, http_socket.getsockname()[1], control_port, scraped.server_port)
         finally:
+            refreshing.cancel()
             await asyncio.gather(
                 self._inference.stop(CLOSE_SECONDS), self._control.stop(CLOSE_SECONDS), self._http.cleanup()
             )
@@ -201,8 +217,10 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     ]
 
 
-def _bind(server: grpc.aio.Server, address: str, port: int) -> int:
+def _bind(server: grpc.aio.Server, address: str, port: int, credentials: grpc.ServerCredentials | None = None) -> int:
     try:
+        if credentials is not None:
+            return server.add_secure_port(f"{address}:{port}", credentials)
         return server.add_insecure_port(f"{address}:{port}")
     except RuntimeError:
         # gRPC does not say why; the operating system does.

@@ -43,6 +43,10 @@ class Settings(BaseSettings):
     control_token_file: Path | None = Field(
         None, description="bearer token of control; without one it listens on the loopback address only"
     )
+    token_file: Path | None = Field(None, description="bearer token that inference asks for, over gRPC and HTTP")
+    tls_folder: Path | None = Field(
+        None, description="tls.crt, tls.key and, if callers shall show a certificate, ca.crt; plain text if not given"
+    )
     reflection: bool = Field(False, description="let gRPC clients ask for the protos")
 
     context_length: int | None = Field(

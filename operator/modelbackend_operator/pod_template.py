@@ -39,6 +39,9 @@ LIVENESS_SERVICE = "modelbackend.liveness"
 UNPRIVILEGED_ID = 65532
 MODELS_PATH = "/models"
 CONTROL_PATH = "/var/run/modelbackend/control"
+TLS_PATH = "/var/run/modelbackend/tls"
+TOKEN_PATH = "/var/run/modelbackend/token"
+TOKEN_FILE = "token"
 ENVIRONMENT_PREFIX = "MODELBACKEND_"
 
 _NOT_IN_THE_POD = frozenset({"replicas", "suspend", "rollout", "restart", "shutdown"})
@@ -103,7 +106,7 @@ def pod(backend: Backend, ordinal: int, name: str, port: int | None, default_ima
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "containers": [_container(backend, spec, port, default_image)],
-            "volumes": _volumes(backend, spec.model.source),
+            "volumes": _volumes(backend, spec),
             **_passed_on(spec),
         },
     }
@@ -126,8 +129,9 @@ def _container(backend: Backend, spec: ModelBackendSpec, port: int | None, defau
             {"name": "tmp", "mountPath": "/tmp"},
             {"name": "control-token", "mountPath": CONTROL_PATH, "readOnly": True},
             {"name": "model", "mountPath": _mount_path(spec.model.source), "readOnly": True},
+            *({"name": name, "mountPath": path, "readOnly": True} for name, path, _ in _secrets(spec)),
         ],
-        **_probes(),
+        **_probes(spec),
         # A process that died without a word of its own (SIGILL, SIGSEGV) leaves the end of its log instead.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
@@ -138,15 +142,20 @@ def _container(backend: Backend, spec: ModelBackendSpec, port: int | None, defau
     }
 
 
-def _probes() -> Raw:
-    """Loading is no fault and a long step is none: only a process that stopped answering is restarted."""
-    alive = {"grpc": {"port": GRPC_PORT, "service": LIVENESS_SERVICE}, "timeoutSeconds": 10}
+def _probes(spec: ModelBackendSpec) -> Raw:
+    """Loading is no fault and a long step is none: only a process that stopped answering is restarted.
+
+    The kubelet's probes speak no TLS (https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/),
+    so where callers must, health is asked for at the control port.
+    """
+    port = GRPC_PORT if spec.serving.tls is None else CONTROL_PORT
+    alive = {"grpc": {"port": port, "service": LIVENESS_SERVICE}, "timeoutSeconds": 10}
     return {
         # Of unknown size is the model and of unknown speed its disk: an hour.
         "startupProbe": {**alive, "periodSeconds": 1, "failureThreshold": 3600},
         "livenessProbe": {**alive, "periodSeconds": 10, "failureThreshold": 12},
         "readinessProbe": {
-            "grpc": {"port": GRPC_PORT, "service": READINESS_SERVICE},
+            "grpc": {"port": port, "service": READINESS_SERVICE},
             "timeoutSeconds": 5,
             "periodSeconds": 1,
             "failureThreshold": 3,
@@ -179,6 +188,9 @@ def _environment(backend: Backend, spec: ModelBackendSpec) -> list[Raw]:
         "FLASH_ATTENTION": spec.runtime.flash_attention and spec.runtime.flash_attention.lower(),
         "MAX_PENDING": spec.serving.max_pending,
         "MAX_PENDING_TOKENS": spec.serving.max_pending_tokens,
+        "MAX_BATCH_INPUTS": spec.serving.max_batch_inputs,
+        "TOKEN_FILE": f"{TOKEN_PATH}/{TOKEN_FILE}" if spec.serving.auth is not None else None,
+        "TLS_FOLDER": TLS_PATH if spec.serving.tls is not None else None,
         "REQUEST_TIMEOUT_SECONDS": spec.serving.request_timeout_seconds,
         "DRAIN_SECONDS": spec.shutdown.drain_seconds,
     }
@@ -219,12 +231,25 @@ def _mount_path(source: ModelSource) -> str:
     return MODELS_PATH if source.persistent_volume_claim is not None else _model_path(source)
 
 
-def _volumes(backend: Backend, source: ModelSource) -> list[Raw]:
+def _secrets(spec: ModelBackendSpec) -> list[tuple[str, str, Raw]]:
+    """The user's own Secrets: name and path of the mount, and the volume, readable by any user in the pod."""
+    found: list[tuple[str, str, Raw]] = []
+    if spec.serving.tls is not None:
+        found.append(("tls", TLS_PATH, {"secretName": spec.serving.tls.secret_ref.name, "defaultMode": 0o444}))
+    if spec.serving.auth is not None:
+        reference = spec.serving.auth.token_secret_ref
+        items = [{"key": reference.key, "path": TOKEN_FILE}]
+        found.append(("token", TOKEN_PATH, {"secretName": reference.name, "defaultMode": 0o444, "items": items}))
+    return found
+
+
+def _volumes(backend: Backend, spec: ModelBackendSpec) -> list[Raw]:
     secret = {"secretName": control_secret_name(backend), "defaultMode": 0o444}
     return [
         {"name": "tmp", "emptyDir": {}},
         {"name": "control-token", "secret": secret},
-        {"name": "model", **_model_volume(source)},
+        {"name": "model", **_model_volume(spec.model.source)},
+        *({"name": name, "secret": volume} for name, _, volume in _secrets(spec)),
     ]
 
 

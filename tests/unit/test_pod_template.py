@@ -303,3 +303,21 @@ def test_every_field_of_the_spec_is_on_one_side_of_the_hash() -> None:
     }
     restarts_nothing = {"replicas", "suspend", "rollout", "restart", "shutdown"}
     assert set(ModelBackendSpec.model_fields) == restarts | restarts_nothing
+
+
+def test_a_server_with_tls_gets_the_certificate_and_is_probed_where_none_is_spoken() -> None:
+    body = a_pod(serving={"tls": {"secretRef": {"name": "certificate"}}})
+    container = container_of(body)
+    assert environment_of(body)["MODELBACKEND_TLS_FOLDER"] == "/var/run/modelbackend/tls"
+    assert {"name": "tls", "mountPath": "/var/run/modelbackend/tls", "readOnly": True} in container["volumeMounts"]
+    assert {"name": "tls", "secret": {"secretName": "certificate", "defaultMode": 0o444}} in body["spec"]["volumes"]
+    probes = [container[probe]["grpc"]["port"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")]
+    assert probes == [50052] * 3
+    assert container_of(a_pod())["readinessProbe"]["grpc"]["port"] == 50051
+
+
+def test_a_server_that_asks_for_a_token_gets_that_key_of_the_secret_alone() -> None:
+    body = a_pod(serving={"auth": {"tokenSecretRef": {"name": "s", "key": "k"}}})
+    assert environment_of(body)["MODELBACKEND_TOKEN_FILE"] == "/var/run/modelbackend/token/token"
+    secret = {"secretName": "s", "defaultMode": 0o444, "items": [{"key": "k", "path": "token"}]}
+    assert {"name": "token", "secret": secret} in body["spec"]["volumes"]

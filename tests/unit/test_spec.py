@@ -30,6 +30,9 @@ REACHES_THE_POD: dict[str, Any] = {
     "runtime.flashAttention": "Enabled",
     "serving.maxPending": 5,
     "serving.maxPendingTokens": 1000,
+    "serving.auth": {"tokenSecretRef": {"name": "s", "key": "k"}},
+    "serving.tls": {"secretRef": {"name": "s"}},
+    "serving.maxBatchInputs": 10,
     "serving.requestTimeoutSeconds": 5,
     "exposure.type": "HostPort",
     "shutdown.drainSeconds": 5,
@@ -73,9 +76,6 @@ NOT_YET: dict[str, Any] = {
     "runtime.pooling": "Mean",
     "runtime.mode": "Embed",
     "runtime.extraArgs": ["--verbose"],
-    "serving.maxBatchInputs": 10,
-    "serving.tls": {"secretRef": {"name": "s"}},
-    "serving.auth": {"tokenSecretRef": {"name": "s", "key": "k"}},
     "exposure.http": {},
     "shutdown.unconfirmedAfterSeconds": 61,
     "shutdown.whenUnconfirmed": "Wait",
@@ -141,9 +141,9 @@ def test_every_field_is_in_the_reference() -> None:
 
 
 def test_several_refusals_are_told_at_once() -> None:
-    spec = read({**HOST_PATH, "serving": {"maxBatchInputs": 10}, "exposure": {"http": {}}})
+    spec = read({**HOST_PATH, "runtime": {"extraArgs": ["--verbose"]}, "exposure": {"http": {}}})
     assert unsupported_fields(spec) == [
-        ("serving.maxBatchInputs", "spec.serving.maxBatchInputs is not supported by this version: remove it."),
+        ("runtime.extraArgs", "spec.runtime.extraArgs is not supported by this version: remove it."),
         (
             "exposure.http",
             "spec.exposure.http is not supported by this version: remove it; inside the cluster the Service has "
