@@ -27,7 +27,7 @@ from modelbackend_operator.manifests import (
     owned_metadata,
 )
 from modelbackend_operator.model import Backend, Exposure
-from modelbackend_operator.spec import InvalidSpec, ModelBackendSpec, ModelSource, read_spec
+from modelbackend_operator.spec import InvalidSpec, Mode, ModelBackendSpec, ModelSource, read_spec
 
 CONTAINER = "server"
 
@@ -186,6 +186,8 @@ def _environment(backend: Backend, spec: ModelBackendSpec) -> list[Raw]:
         "GPU_LAYERS": spec.runtime.gpu_layers,
         "KV_CACHE_TYPE": spec.runtime.kv_cache_type and spec.runtime.kv_cache_type.lower(),
         "FLASH_ATTENTION": spec.runtime.flash_attention and spec.runtime.flash_attention.lower(),
+        "MODE": spec.runtime.mode.lower() if spec.runtime.mode is not Mode.GENERATE else None,
+        "POOLING": spec.runtime.pooling and spec.runtime.pooling.lower(),
         "MAX_PENDING": spec.serving.max_pending,
         "MAX_PENDING_TOKENS": spec.serving.max_pending_tokens,
         "MAX_BATCH_INPUTS": spec.serving.max_batch_inputs,

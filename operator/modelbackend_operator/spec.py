@@ -263,14 +263,14 @@ class _NotYet:
     allowed: tuple[object, ...] = (None,)
 
 
+_POOLINGS = (None, *(pooling for pooling in Pooling if pooling is not Pooling.NONE))
 _NOT_YET = (
     _NotYet("model.source.huggingFace", "put the file on a volume and name it in persistentVolumeClaim"),
     _NotYet("model.source.s3", "put the file on a volume and name it in persistentVolumeClaim"),
     _NotYet("model.source.http", "put the file on a volume and name it in persistentVolumeClaim"),
     _NotYet("model.source.image", "put the file on a volume and name it in persistentVolumeClaim"),
     _NotYet("model.cache", "remove it; the file is read where it lies"),
-    _NotYet("runtime.pooling", "remove it; it belongs to mode Embed"),
-    _NotYet("runtime.mode", "use Generate", (Mode.GENERATE,)),
+    _NotYet("runtime.pooling", "use another one: a text has one vector", _POOLINGS),
     _NotYet("runtime.extraArgs", "remove it", ((),)),
     _NotYet("exposure.http", "remove it; inside the cluster the Service has the HTTP API on its port 8080"),
     _NotYet("shutdown.unconfirmedAfterSeconds", "leave it at 60", (60,)),
