@@ -83,3 +83,11 @@ mutants: venv ## The rules broken on purpose: which promise breaks, in how many 
 .PHONY: explore
 explore: venv ## Every state of small worlds that the real rules can reach, within stated bounds
 	@tools/step explore $(PY) -m tests.sim
+
+.PHONY: explore-long
+explore-long: venv ## The same with larger bounds; says how far it came (SECONDS=3600 for each small world)
+	@tools/step explore-long $(PY) -m tests.sim --long --seconds $(or $(SECONDS),3600)
+
+.PHONY: golden
+golden: venv ## Write the golden logs of whole lives anew
+	@$(PY) -m tests.sim.golden

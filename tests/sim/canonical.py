@@ -35,17 +35,29 @@ class Interner:
 
 
 def protocol_part(status: Mapping[str, Any]) -> dict[str, Any]:
-    """What the rules read of a backend's own status: which pods it names and advertises, which orders it accepted,
-    and that facts of the model are known."""
-    instances = [
-        {"ordinal": entry["ordinal"], "pod": {"uid": entry["pod"]["uid"]}}
-        for entry in status.get("instances") or ()
-        if entry.get("pod")
-    ]
-    told = [{"podUID": entry["podUID"]} for entry in status.get("endpoints") or ()]
-    model = {"architecture": "llama"} if "architecture" in (status.get("model") or {}) else {}
-    part = {"instances": instances, "endpoints": told, "model": model, "orders": status.get("orders")}
+    """What the rules read of a backend's own status: which pods it names and advertises, what it has counted, which
+    orders it accepted, and that facts of the model are known."""
+    part = {
+        "observedGeneration": status.get("observedGeneration"),
+        "instances": [_instance_part(entry) for entry in status.get("instances") or ()],
+        "endpoints": [{"podUID": entry["podUID"]} for entry in status.get("endpoints") or ()],
+        "model": {"architecture": "llama"} if "architecture" in (status.get("model") or {}) else {},
+        "orders": status.get("orders"),
+    }
     return {name: value for name, value in part.items() if value}
+
+
+_COUNTED = ("restarts", "podRestarts", "failedStarts")
+
+
+def _instance_part(entry: Mapping[str, Any]) -> dict[str, Any]:
+    part: dict[str, Any] = {name: entry[name] for name in _COUNTED if entry.get(name)}
+    part["ordinal"] = entry["ordinal"]
+    if entry.get("pod"):
+        part["pod"] = {"uid": entry["pod"]["uid"]}
+    if (entry.get("successor") or {}).get("pod"):
+        part["successor"] = {"pod": {"uid": entry["successor"]["pod"]["uid"]}}
+    return part
 
 
 def _frozen(value: Any) -> Hashable:
@@ -166,14 +178,14 @@ class SearchWorld(World):
 
 
 def _mentions(thing: Any) -> set[str]:
-    found = {getattr(thing, "pod_uid", "")}
+    found = {getattr(thing, name, "") for name in ("pod_uid", "replaces")}
     holder, stop, status = getattr(thing, "holder", None), getattr(thing, "stop", None), getattr(thing, "status", None)
     if holder is not None:
         found.add(holder.pod_uid)
     if stop is not None:
         found.add(stop.epoch.partition("/")[0])
     for entry in (status or {}).get("instances") or ():
-        found.add(entry["pod"]["uid"])
+        found.update(part["pod"]["uid"] for part in (entry, entry.get("successor", {})) if "pod" in part)
     for entry in (status or {}).get("endpoints") or ():
         found.add(entry["podUID"])
     return found

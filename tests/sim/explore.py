@@ -71,6 +71,8 @@ class Scenario:
     """Begin where every backend serves."""
     asks: str = ""
     """What it is to find out, in words."""
+    quick: bool = False
+    """Small enough for every run of the tests."""
 
 
 class Look(NamedTuple):

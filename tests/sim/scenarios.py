@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from modelbackend_operator.model import Backend, Exposure, Ref
+from modelbackend_operator.model import Backend, Exposure, Ref, Rollout
 from tests.sim.explore import Bounds, Scenario
 from tests.unit.builders import a_backend
 
@@ -33,18 +33,21 @@ SCENARIOS = (
         Bounds((("delete|suspend", 1),), late=1),
         pool=ONE_PORT,
         served=False,
+        quick=True,
         asks="a start with Services, cut short anywhere, with one write that lands late or never",
     ),
     Scenario(
         "a late write while it ends",
         (B1,),
         Bounds((("delete|suspend", 1), ("resume", 1), ("force|evict", 1)), late=1),
+        quick=True,
         asks="a stop that is ordered, taken back, forced; one write late",
     ),
     Scenario(
         "an old cache while it ends",
         (B1,),
         Bounds((("delete|suspend|edit", 1), ("resume", 1)), stale=1),
+        quick=True,
         asks="a second operator acts once from a cache whose watch of one kind stands still",
     ),
     Scenario(
@@ -97,7 +100,7 @@ SCENARIOS = (
     Scenario(
         "a pod torn out",
         on_host(B1),
-        Bounds((("strip pod", 1), ("force", 1), ("delete|suspend", 1), ("kubelet stops", 1)), late=1),
+        Bounds((("strip pod", 1), ("force", 1), ("delete|suspend", 1), ("kubelet stops", 1))),
         asks="an object force-deleted past its finalizer, its process alive",
     ),
     Scenario(
@@ -105,6 +108,7 @@ SCENARIOS = (
         (B1,),
         Bounds((("crash", 1), ("delete|suspend|evict", 1), ("reject", 1)), late=1),
         pool=ONE_PORT,
+        quick=True,
         asks="an old `terminated` is no proof; a pod that its node rejected is",
     ),
     Scenario(
@@ -112,6 +116,13 @@ SCENARIOS = (
         (replace(B1, ordinals=(0, 1)),),
         Bounds((("suspend|edit", 1), ("evict|force", 1))),
         asks="several ordinals of one backend: one at a time, each behind its port",
+    ),
+    Scenario(
+        "a surge",
+        (replace(B1, rollout=Rollout.SURGE),),
+        Bounds((("edit", 1), ("delete|evict", 1))),
+        quick=True,
+        asks="a second incarnation beside the first, with a claim of its own; and what if the rollout is cut short",
     ),
     Scenario(
         "made again under its name",
@@ -124,18 +135,21 @@ SCENARIOS = (
         "hands on the ledger",
         (B1,),
         Bounds((("delete claim|delete Lease|delete Service", 2), ("suspend|delete", 1))),
+        quick=True,
         asks="claims, Leases and Services deleted by hand",
     ),
     Scenario(
         "hands on two of one model",
         (B1, B2),
         Bounds((("delete Lease|strip pod", 1), ("suspend|delete", 2))),
+        quick=True,
         asks="the Lease of a shutdown is deleted by hand while a neighbour waits for it",
     ),
     Scenario(
         "hands on marks",
         (B1,),
         Bounds((("edit labels|wipe status|strip pod|strip backend", 1), ("delete|edit", 1)), late=1),
+        quick=True,
         asks="labels, status and finalizers edited away",
     ),
     Scenario(
@@ -149,13 +163,25 @@ SCENARIOS = (
         (replace(B1, exposure=INSIDE),),
         Bounds((("delete|edit", 1), ("force|evict", 1)), late=1),
         served=False,
+        quick=True,
         asks="an instance without a claim",
     ),
     Scenario(
         "requests and a drain",
         (B1,),
-        Bounds((("request", 1), ("delete|edit", 1), ("evict", 1)), late=1),
+        Bounds((("request", 1), ("delete|edit", 1), ("evict", 1)), late=1, pauses=1),
         pool=ONE_PORT,
+        quick=True,
         asks="no request is cut before the deadline",
     ),
 )
+
+
+def with_larger_bounds(scenario: Scenario) -> Scenario:
+    """One more write that is late, one more old cache, one pause: for a night."""
+    bounds = scenario.bounds
+    larger = replace(bounds, late=bounds.late + 1, stale=bounds.stale + 1, pauses=bounds.pauses + 1)
+    return replace(scenario, name=f"{scenario.name}, larger", bounds=larger, quick=False)
+
+
+LARGER = tuple(with_larger_bounds(scenario) for scenario in SCENARIOS)
