@@ -24,7 +24,7 @@ from modelbackend_operator.actions import (
     RemakeToken,
     Unknown,
 )
-from modelbackend_operator.api import API_VERSION, MANAGED_BY, MODELBACKEND_KIND
+from modelbackend_operator.api import API_VERSION, MANAGED_BY, MODELBACKEND_KIND, InstancePhase
 from modelbackend_operator.cache import Cache, Keys
 from modelbackend_operator.cluster import ClusterUnavailable
 from modelbackend_operator.decide import servers_to_ask
@@ -34,7 +34,7 @@ from modelbackend_operator.kinds import Kind, Raw
 from modelbackend_operator.kubernetes_api import KindRefusedError, KubernetesApi, Listing, outcome_of
 from modelbackend_operator.live_read import read_live, refresh
 from modelbackend_operator.manifests import control_secret
-from modelbackend_operator.model import Backend, Observation, Pod, ServerReport, TokenRefused
+from modelbackend_operator.model import Backend, ClaimPhase, Observation, Pod, ServerReport, TokenRefused
 from modelbackend_operator.patches import Verb, Write, write_of
 from modelbackend_operator.reading import owner_uid
 from modelbackend_operator.settings import Settings
@@ -118,6 +118,16 @@ class KubernetesCluster:
     def claim_phases(self) -> Mapping[str, int]:
         """How many claims there are, by phase."""
         return Counter(raw.get("status", {}).get("phase", "Reserved") for raw in self._cache.all(Kind.CLAIM))
+
+    def ports_withheld(self) -> Mapping[str, int]:
+        """How many claims are withheld, by the reason they give."""
+        statuses = (raw.get("status", {}) for raw in self._cache.all(Kind.CLAIM))
+        return Counter(s.get("reason") or "Unknown" for s in statuses if s.get("phase") == ClaimPhase.WITHHELD)
+
+    def instances_unconfirmed(self) -> int:
+        """As the statuses of all backends tell it."""
+        told = (raw.get("status", {}).get("instances") or () for raw in self._cache.all(Kind.BACKEND))
+        return sum(entry.get("phase") == InstancePhase.UNCONFIRMED for entries in told for entry in entries)
 
     # -- looking ------------------------------------------------------------------------------------------------------
 

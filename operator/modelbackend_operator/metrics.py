@@ -75,16 +75,22 @@ class Metrics:
         loop_lag_seconds: Callable[[], float],
         is_leader: Callable[[], bool],
         claims: Callable[[], Mapping[str, int]],
+        ports_withheld: Callable[[], Mapping[str, int]],
+        instances_unconfirmed: Callable[[], int],
     ) -> None:
-        """What is measured only when somebody looks."""
+        """What is measured only when somebody looks: a series ends with the last object that it counts."""
         gauges = {
             "queue_depth": ("Backends that wait for a worker.", queue_depth),
             "queue_oldest_seconds": ("Longest present wait of a backend for a worker.", queue_oldest_seconds),
             "resync_age_seconds": ("Since the last complete reading of the cluster.", resync_age_seconds),
             "loop_lag_seconds": ("By how much the event loop was last late.", loop_lag_seconds),
             "is_leader": ("1 in the process that works, 0 in one that stands by.", is_leader),
+            "instances_unconfirmed": (
+                "Instances that should have ended, and nothing proves it.",
+                instances_unconfirmed,
+            ),
         }
-        self.registry.register(_Now(gauges, claims))
+        self.registry.register(_Now(gauges, claims, ports_withheld))
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
@@ -118,10 +124,14 @@ class Metrics:
 
 class _Now(Collector):
     def __init__(
-        self, gauges: Mapping[str, tuple[str, Callable[[], float]]], claims: Callable[[], Mapping[str, int]]
+        self,
+        gauges: Mapping[str, tuple[str, Callable[[], float]]],
+        claims: Callable[[], Mapping[str, int]],
+        ports_withheld: Callable[[], Mapping[str, int]],
     ) -> None:
         self._gauges = gauges
         self._claims = claims
+        self._ports_withheld = ports_withheld
 
     def collect(self) -> Iterator[Metric]:
         for name, (help_, read) in self._gauges.items():
@@ -131,6 +141,12 @@ class _Now(Collector):
         for phase in ClaimPhase:
             family.add_metric((phase.value,), counts[phase.value])
         yield family
+        withheld = GaugeMetricFamily(
+            "modelbackend_operator_ports_withheld", "Ports that are withheld now, by reason.", labels=("reason",)
+        )
+        for reason, count in sorted(self._ports_withheld().items()):
+            withheld.add_metric((reason,), count)
+        yield withheld
 
 
 def _seconds_since(moment: datetime) -> float:

@@ -91,6 +91,8 @@ async def _assemble(
         loop_lag_seconds=lambda: health.loop_lag_seconds,
         is_leader=lambda: leadership.is_leader,
         claims=cluster.claim_phases,
+        ports_withheld=cluster.ports_withheld,
+        instances_unconfirmed=cluster.instances_unconfirmed,
     )
     return Parts(api, cluster, queue, partial(_timed, controller, metrics), resync, health, leadership)
 

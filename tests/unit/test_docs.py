@@ -1,7 +1,13 @@
 """The documents name only what exists."""
 
+import ast
+import inspect
 import re
 from pathlib import Path
+
+from modelbackend_operator.metrics import Metrics
+from modelbackend_operator.model import StopReason
+from modelbackend_operator.reasons import Reason
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,3 +36,56 @@ def test_every_direct_dependency_has_its_reason() -> None:
     wanted = {name for name in declared if not name.startswith(("types-", "modelbackend"))}
     assert len(wanted) > 15
     assert sorted(name for name in wanted if name not in reasons) == []
+
+
+# -- operations.md: complete, and nothing that does not exist ---------------------------------------------------------
+
+OPERATIONS = (ROOT / "docs/operations.md").read_text()
+
+
+def section(heading: str) -> str:
+    """From this heading to the next one of its level."""
+    return OPERATIONS.split(f"\n## {heading}")[1].split("\n## ")[0]
+
+
+def first_cells(text: str) -> set[str]:
+    """The names in the first column of its tables."""
+    rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `")]
+    return {name for cell in rows for name in re.findall(r"`([A-Za-z_]+)`", cell)}
+
+
+def events_in_code() -> set[str]:
+    """Their reasons stand beside their type."""
+    tree = ast.parse((ROOT / "operator/modelbackend_operator/events.py").read_text())
+    tuples = (node.elts for node in ast.walk(tree) if isinstance(node, ast.Tuple) and len(node.elts) > 1)
+    return {
+        reason.value
+        for kind, reason, *_ in tuples
+        if isinstance(kind, ast.Attribute) and isinstance(reason, ast.Constant) and isinstance(reason.value, str)
+    }
+
+
+def metrics_in_code() -> set[str]:
+    metrics, zero = Metrics(), (lambda: 0)
+    gauges = inspect.signature(metrics.watch).parameters
+    metrics.watch(**{name: dict if name in ("claims", "ports_withheld") else zero for name in gauges})  # type: ignore[arg-type]
+    families = metrics.registry.collect()
+    names = (family.name + ("_total" if family.type == "counter" else "") for family in families)
+    return {name.removeprefix("modelbackend_operator_") for name in names}
+
+
+def test_operations_explains_every_reason_of_a_condition() -> None:
+    assert first_cells(section("Reasons in conditions")) == {reason.value for reason in Reason}
+
+
+def test_operations_explains_every_reason_of_a_stop() -> None:
+    assert first_cells(section("Why an instance is being stopped")) == {reason.value for reason in StopReason}
+
+
+def test_operations_explains_every_event() -> None:
+    assert len(events_in_code()) > 10
+    assert first_cells(section("Events")) == events_in_code()
+
+
+def test_operations_explains_every_metric() -> None:
+    assert first_cells(section("Metrics")) == metrics_in_code()

@@ -1,5 +1,6 @@
 """The operator's metrics: what a step, a call and a look count for."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -52,7 +53,7 @@ def test_steps_are_counted_by_action_and_outcome() -> None:
     assert value(metrics, "claims_withheld_total", reason="PodMissing") == 1
 
 
-def test_what_is_looked_at_now_is_told_for_every_phase_also_when_none_is_in_it() -> None:
+def watched() -> Metrics:
     metrics = Metrics()
     metrics.watch(
         queue_depth=lambda: 3,
@@ -61,10 +62,43 @@ def test_what_is_looked_at_now_is_told_for_every_phase_also_when_none_is_in_it()
         loop_lag_seconds=lambda: 0.01,
         is_leader=lambda: True,
         claims=lambda: {"Bound": 2},
+        ports_withheld=lambda: {"PodMissing": 2},
+        instances_unconfirmed=lambda: 1,
     )
+    return metrics
+
+
+def test_what_is_looked_at_now_is_told_for_every_phase_also_when_none_is_in_it() -> None:
+    metrics = watched()
     assert value(metrics, "queue_depth") == 3
     assert value(metrics, "resync_age_seconds") == 12
     assert value(metrics, "is_leader") == 1
     phases = {phase: value(metrics, "claims", phase=phase) for phase in ("Reserved", "Bound", "Withheld", "Cooling")}
     assert phases == {"Reserved": 0, "Bound": 2, "Withheld": 0, "Cooling": 0}
     assert b"modelbackend_operator_queue_depth 3.0" in metrics.exposition()
+
+
+def test_ports_that_are_withheld_are_counted_by_reason_and_instances_that_are_unconfirmed() -> None:
+    metrics = watched()
+    assert value(metrics, "ports_withheld", reason="PodMissing") == 2
+    assert value(metrics, "ports_withheld", reason="NodeLost") is None
+    assert value(metrics, "instances_unconfirmed") == 1
+
+
+NAMES_OF_OBJECTS = {"name", "namespace", "backend", "pod", "uid", "port", "node", "claim", "instance", "ordinal"}
+
+
+def test_names_follow_prometheus_conventions_and_no_label_names_an_object() -> None:
+    """https://prometheus.io/docs/practices/naming/. A series that named an object would outlive it."""
+    metrics = watched()
+    metrics.reconciled("Settled", 0.1)
+    metrics.called("GET", "pods", 200, 0.1)
+    metrics.step(a_world(a_backend()), WithholdClaim(a_claim(ClaimPhase.BOUND), "PodMissing", "words"), Applied())
+    for family in metrics.registry.collect():
+        assert re.fullmatch(r"modelbackend_operator(_[a-z]+)+", family.name), family.name
+        assert family.documentation.endswith("."), family.name
+        assert family.type in ("gauge", "counter", "histogram"), family.name
+        assert family.type != "histogram" or family.name.endswith("_seconds"), family.name
+        for sample in family.samples:
+            assert family.type != "counter" or sample.name.endswith(("_total", "_created")), sample.name
+            assert not set(sample.labels) & NAMES_OF_OBJECTS, sample
