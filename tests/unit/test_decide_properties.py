@@ -258,6 +258,29 @@ def _starts(action: Action) -> bool:
     return isinstance(action, STARTING) and not repairs
 
 
+MAKING = {kind for kind in get_args(Action) if kind.__name__.startswith("Create")} | {
+    do.PointService,
+    do.ReserveClaim,
+    do.Ungate,
+    do.RemakeToken,
+}
+
+
+def in_deletion(world: Observation, finalizers: bool) -> Observation:
+    assert world.backend is not None
+    return replace(world, backend=replace(world.backend, deleting_since=NOW, ordinals=(), has_finalizer=finalizers))
+
+
+@settings(unhurried, max_examples=300)
+@given(worlds().filter(lambda world: world.backend is not None), st.booleans())
+def test_no_child_is_made_or_opened_once_the_backend_is_being_deleted_whatever_finalizers_are_left(
+    world: Observation, finalizer: bool
+) -> None:
+    """In a foreground deletion the garbage collector takes the children first: what made them again would never end."""
+    decision = decide(in_deletion(world, finalizer), NOW)
+    assert not isinstance(decision, Act) or type(decision.action) not in MAKING
+
+
 WOKEN_BY_THE_WORLD = {
     Reason.UNSUPPORTED_FIELD: "an edit of the spec",
     Reason.NAMESPACE_TERMINATING: "the namespace's end, which is the backend's",

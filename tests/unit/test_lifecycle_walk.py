@@ -1,6 +1,7 @@
 """Whole lifecycles in a fake cluster, every promise checked after every step; a failure prints its story."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -177,6 +178,49 @@ def test_a_deletion_of_an_instance_that_is_stuck_leaves_nothing(phase: str, expo
     walk.world.delete_backend(MAIN)
     walk.settle()
     assert nothing_is_left(walk), walk.told()
+
+
+@pytest.mark.parametrize("before", EXPOSURES)
+@pytest.mark.parametrize("after", EXPOSURES)
+def test_another_exposure_leaves_nothing_of_the_last_one(before: Exposure, after: Exposure) -> None:
+    walk = started(a_new_backend(exposure=before))
+    walk.world.edit(backend(walk), exposure=after, template_hash=f"hash-{after}")
+    walk.settle()
+    assert serves(walk), walk.told()
+    assert [claim.exposure for claim in claims(walk)] == ([after] if after.claims_port else [])
+    of_instances = [service for service in walk.world.state.all(Service) if service.ordinal is not None]
+    assert len(of_instances) == (after is Exposure.NODE_PORT)
+
+
+def delete_in_the_foreground(world: World) -> None:
+    """As GitOps tools prune: the garbage collector takes the children while the object is still there."""
+    world.state = replace(world.state, foreground=world.state.foreground | {MAIN})
+    world.delete_backend(MAIN)
+
+
+def delete_the_namespace(world: World) -> None:
+    world.state = replace(world.state, namespace_terminating=True)
+
+
+CASCADES: dict[str, Callable[[World], object]] = {
+    "in the foreground": delete_in_the_foreground,
+    "with its namespace": delete_the_namespace,
+}
+
+
+@pytest.mark.parametrize("cascade", CASCADES)
+@PACES
+def test_a_backend_that_is_deleted_from_above_at_whatever_step_ends_and_leaves_nothing(
+    cascade: str, cluster_first: bool
+) -> None:
+    steps = len(started(cluster_first=cluster_first).past)
+    for n in range(0, steps, 2):
+        walk = started(cluster_first=cluster_first, meddle=(n, CASCADES[cascade]))
+        walk.settle()
+        assert nothing_is_left(walk), walk.told()
+        begun = next(at for at, line in enumerate(walk.story) if line == "somebody meddles")
+        late = [line for line in walk.story[begun:] if "CreatePod" in line or "CreateService" in line]
+        assert [line for line in late if "Applied" in line] == [], walk.told()
 
 
 # -- others end pods --------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Several instances through changes of their spec, in a fake cluster: who ends when, and who serves meanwhile."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -353,3 +354,28 @@ def test_an_instance_that_failed_too_often_is_ended_says_why_and_is_tried_again_
     walk.settle()
     assert serves(walk), walk.told()
     assert entry(walk)["restarts"] == 0
+
+
+def test_a_pod_that_its_kubelet_evicts_is_replaced_after_proof_behind_the_same_port() -> None:
+    walk = a_rollout(Rollout.RECREATE, (0, 1))
+    evicted = next(pod for pod in pods(walk) if pod.ordinal == 1)
+    before = {claim.ordinal: claim.port for claim in claims(walk)}
+    walk.world.now += timedelta(days=1)
+    words = "The node was low on resource: memory."
+    walk.world.edit(evicted, phase=PodPhase.FAILED, phase_reason="Evicted", phase_message=words, ready=False)
+    walk.settle()
+    assert walk.stops == [(1, "PodFailed")]
+    assert serves(walk, instances=2), walk.told()
+    assert {claim.ordinal: claim.port for claim in claims(walk)} == before
+    assert entry(walk, 1)["restarts"] == 1
+
+
+def test_a_node_drain_takes_no_instance_but_those_it_evicts() -> None:
+    walk = a_rollout(Rollout.RECREATE, (0, 1))
+    (kept,) = (pod for pod in pods(walk) if pod.ordinal == 0)
+    walk.world.delete_pod(next(pod for pod in pods(walk) if pod.ordinal == 1))
+    walk.settle()
+    assert serves(walk, instances=2), walk.told()
+    assert kept.ref.uid in {pod.ref.uid for pod in pods(walk)}
+    assert not walk.writes["AcquireLease"]
+    assert entry(walk, 1)["restarts"] == 0
