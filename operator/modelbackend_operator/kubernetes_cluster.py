@@ -124,7 +124,7 @@ class KubernetesCluster:
         statuses = (raw.get("status", {}) for raw in self._cache.all(Kind.CLAIM))
         return Counter(s.get("reason") or "Unknown" for s in statuses if s.get("phase") == ClaimPhase.WITHHELD)
 
-    def instances_unconfirmed(self) -> int:
+    def unconfirmed(self) -> int:
         """As the statuses of all backends tell it."""
         told = (raw.get("status", {}).get("instances") or () for raw in self._cache.all(Kind.BACKEND))
         return sum(entry.get("phase") == InstancePhase.UNCONFIRMED for entries in told for entry in entries)

@@ -76,7 +76,7 @@ class Metrics:
         is_leader: Callable[[], bool],
         claims: Callable[[], Mapping[str, int]],
         ports_withheld: Callable[[], Mapping[str, int]],
-        instances_unconfirmed: Callable[[], int],
+        unconfirmed: Callable[[], int],
     ) -> None:
         """What is measured only when somebody looks: a series ends with the last object that it counts."""
         gauges = {
@@ -85,9 +85,9 @@ class Metrics:
             "resync_age_seconds": ("Since the last complete reading of the cluster.", resync_age_seconds),
             "loop_lag_seconds": ("By how much the event loop was last late.", loop_lag_seconds),
             "is_leader": ("1 in the process that works, 0 in one that stands by.", is_leader),
-            "instances_unconfirmed": (
+            "unconfirmed": (
                 "Instances that should have ended, and nothing proves it.",
-                instances_unconfirmed,
+                unconfirmed,
             ),
         }
         self.registry.register(_Now(gauges, claims, ports_withheld))

@@ -92,7 +92,7 @@ async def _assemble(
         is_leader=lambda: leadership.is_leader,
         claims=cluster.claim_phases,
         ports_withheld=cluster.ports_withheld,
-        instances_unconfirmed=cluster.instances_unconfirmed,
+        unconfirmed=cluster.unconfirmed,
     )
     return Parts(api, cluster, queue, partial(_timed, controller, metrics), resync, health, leadership)
 

