@@ -1,7 +1,6 @@
 """Whole lifecycles in a fake cluster, every promise checked after every step; a failure prints its story."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -194,12 +193,12 @@ def test_another_exposure_leaves_nothing_of_the_last_one(before: Exposure, after
 
 def delete_in_the_foreground(world: World) -> None:
     """As GitOps tools prune: the garbage collector takes the children while the object is still there."""
-    world.state = replace(world.state, foreground=world.state.foreground | {MAIN})
+    world.state = world.state._replace(foreground=world.state.foreground | {MAIN})
     world.delete_backend(MAIN)
 
 
 def delete_the_namespace(world: World) -> None:
-    world.state = replace(world.state, namespace_terminating=True)
+    world.state = world.state._replace(namespace_terminating=True)
 
 
 CASCADES: dict[str, Callable[[World], object]] = {
