@@ -45,9 +45,11 @@ log = logging.getLogger(__name__)
 
 
 class Watcher(Protocol):
-    """Who hears of every step: the trace, the metrics."""
+    """Who hears of every step, and of every look that finds nothing to write: the trace, the metrics."""
 
     def step(self, observation: Observation, action: Action, outcome: Outcome) -> None: ...
+
+    def settled(self, observation: Observation) -> None: ...
 
 
 def _utc_now() -> datetime:
@@ -77,10 +79,8 @@ class Controller:
             for _ in range(STEPS_PER_PASS):
                 observation, decision = await self._look(key)
                 match decision:
-                    case Done():
-                        return Settled()
-                    case Wait():
-                        return self._settled(decision)
+                    case Done() | Wait():
+                        return self._settled(observation, decision)
                     case Act(action) if action == done:
                         return Retry(f"{type(action).__name__} was applied and changed nothing")
                     case Act() if not self._may_act():
@@ -149,7 +149,9 @@ class Controller:
                 await self._cluster.post_event(event)
         return outcome
 
-    def _settled(self, wait: Wait) -> Settled:
-        if wait.not_after is None:
+    def _settled(self, observation: Observation, decision: Wait | Done) -> Settled:
+        for watcher in self._watchers:
+            watcher.settled(observation)
+        if isinstance(decision, Done) or decision.not_after is None:
             return Settled()
-        return Settled(max(0.0, (wait.not_after - self._now()).total_seconds()))
+        return Settled(max(0.0, (decision.not_after - self._now()).total_seconds()))

@@ -103,6 +103,9 @@ class Metrics:
     def called(self, verb: str, resource: str, code: int, seconds: float) -> None:
         self._calls.labels(verb, resource, str(code)).observe(seconds)
 
+    def settled(self, observation: Observation) -> None:
+        """A look that finds nothing to write is counted with its reconcile."""
+
     def step(self, observation: Observation, action: Action, outcome: Outcome) -> None:
         self._steps.labels(type(action).__name__, type(outcome).__name__).inc()
         if isinstance(outcome, Applied):

@@ -1,27 +1,36 @@
-"""What was done, one line a step: the story of a backend, for people and for checkers that replay it."""
+"""What was done, one line a step: the story of a backend, for people and for checkers that replay it.
+
+A line holds what was seen before the step; what came of it is seen in the next line of the same key. So each chain of
+steps ends with a line `settled`, and a chain without one is unfinished: the process was killed in the middle of it.
+"""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
 import structlog
 
+from modelbackend_operator.abstract import abstract
 from modelbackend_operator.actions import Action, Outcome
-from modelbackend_operator.model import Observation, Ref
+from modelbackend_operator.model import Claim, Lease, Observation, Pod, Ref, Service
 
 
 class Trace:
     """Numbers the steps of this process and writes each to the log, under the event `step`."""
 
-    def __init__(self, log: Any = None) -> None:
+    def __init__(self, log: Any = None, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._log = log or structlog.get_logger("modelbackend_operator.trace")
         self._numbers = itertools.count(1)
+        self._now = now
+        self._unsettled: set[str] = set()
 
     def step(self, observation: Observation, action: Action, outcome: Outcome) -> None:
         """`key` is the backend's uid; `target` the object written; `live` whether it was decided from a live read."""
         backend = observation.backend
+        self._unsettled.add(observation.backend_uid)
         self._log.info(
             "step",
             seq=next(self._numbers),
@@ -33,7 +42,33 @@ class Trace:
             live=observation.live,
             outcome=type(outcome).__name__,
             message=getattr(outcome, "message", None),
+            written=written_by(action),
+            seen=abstract(observation, self._now()),
         )
+
+    def settled(self, observation: Observation) -> None:
+        """Nothing is left to write for now; told once after steps, and not at every look that finds it so."""
+        key = observation.backend_uid
+        if key in self._unsettled:
+            self._unsettled.remove(key)
+            self._log.info("settled", seq=next(self._numbers), key=key, seen=abstract(observation, self._now()))
+
+
+def written_by(action: Action) -> dict[str, Any]:
+    """Which objects the action is about, by uid or port, as the specification asks for them."""
+    found: dict[str, Any] = {}
+    for name in ("pod", "claim", "service"):
+        thing = getattr(action, name, None)
+        if isinstance(thing, Claim):
+            found |= {"port": thing.port, "ordinal": thing.ordinal}
+        elif isinstance(thing, Service):
+            found |= {"port": thing.node_port, "ordinal": thing.ordinal}
+        elif isinstance(thing, Pod):
+            found |= {"pod": thing.ref.uid, "ordinal": thing.ordinal}
+    lease, holder = getattr(action, "lease", None), getattr(action, "holder", None)
+    if isinstance(lease, Lease):
+        holder = lease.holder
+    return found | ({"pod": holder.pod_uid} if holder is not None else {})
 
 
 def target_of(action: Action) -> str:

@@ -105,6 +105,8 @@ class Steps:
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
 
+    def settled(self, _: Observation) -> None: ...
+
     def step(self, _: Observation, action: Action, outcome: Outcome) -> None:
         self.seen.append((type(action).__name__, type(outcome).__name__))
 

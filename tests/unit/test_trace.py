@@ -10,6 +10,7 @@ from modelbackend_operator.actions import (
     AcquireLease,
     Applied,
     CreateClaim,
+    DeletePod,
     Denied,
     WriteStatus,
 )
@@ -17,7 +18,17 @@ from modelbackend_operator.log_format import configure_logging
 from modelbackend_operator.model import Holder, StopReason
 from modelbackend_operator.settings import LogFormat
 from modelbackend_operator.trace import Trace, arguments_of, target_of
-from tests.unit.builders import BACKEND_UID, a_backend, a_world
+from tests.unit.builders import (
+    BACKEND_UID,
+    NOW,
+    POD_UID,
+    PORT,
+    a_backend,
+    a_draining_pod,
+    a_world,
+    bound,
+    later,
+)
 
 
 class Lines:
@@ -48,6 +59,31 @@ def test_arguments_are_told_and_objects_are_not() -> None:
     assert arguments_of(AcquireLease(backend, holder)) == {"holder": told}
     assert arguments_of(WriteStatus(backend, {"conditions": []})) == {}
     assert target_of(WriteStatus(backend, {})) == "models/smollm2@1"
+
+
+def test_a_chain_of_steps_ends_with_one_line_and_looks_without_steps_are_not_told() -> None:
+    lines = Lines()
+    trace, world = Trace(lines, now=lambda: NOW), a_world(a_backend())
+    assert world.backend is not None
+    trace.settled(world)
+    trace.step(world, CreateClaim(world.backend, 0, 30007), Applied())
+    trace.settled(world)
+    trace.settled(world)
+    assert [(line["event"], line["seq"]) for line in lines.written] == [("step", 1), ("settled", 2)]
+
+
+def test_a_line_holds_what_was_seen_as_the_specification_names_it() -> None:
+    lines, pod = Lines(), a_draining_pod()
+    world = bound(pod)
+    Trace(lines, now=lambda: later(3600)).step(world, DeletePod(pod, 15), Applied())
+    (line,) = lines.written
+    seen = line["seen"]
+    (of_pod,), (of_claim,) = seen["pods"], seen["claims"]
+    assert line["written"] == {"pod": POD_UID, "ordinal": 0}
+    assert (seen["backend"]["life"], seen["backend"]["wanted"]) == ("live", [0])
+    assert (of_pod["record"], of_pod["due"], of_pod["gated"], of_pod["word"]) == ("ours", True, False, "none")
+    assert of_claim == {"port": PORT, "ordinal": 0, "phase": "Bound", "pod": POD_UID, "going": False}
+    assert json.loads(json.dumps(seen)) == seen
 
 
 def test_a_step_is_one_json_line_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,98 @@
+"""An observation as the protocol's specification sees it (tests/model/ModelBackend.tla), for traces that are replayed.
+
+Only what a rule of the specification reads, under its names; no machine, no word for people, no time of day.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from modelbackend_operator.instances import stop_reason
+from modelbackend_operator.model import Backend, Claim, Observation, Pod, StopRecord
+from modelbackend_operator.proof import evidence_of_end, rejected_at_admission
+
+Abstract = dict[str, Any]
+
+
+def abstract(observation: Observation, now: datetime) -> Abstract:
+    """JSON-ready: backend (None when it is gone), pods, claims, Services of claimed ports, the Lease's holder."""
+    lease = observation.lease
+    return {
+        "backend": _backend(observation.backend) if observation.backend is not None else None,
+        "pods": [_pod(observation, pod, now) for pod in observation.pods],
+        "claims": [_claim(claim) for claim in observation.claims],
+        "services": [
+            {"ordinal": service.ordinal, "port": service.node_port}
+            for service in observation.services
+            if service.ordinal is not None
+        ],
+        "lease": lease.holder.pod_uid if lease is not None and lease.holder is not None else None,
+    }
+
+
+def _backend(backend: Backend) -> Abstract:
+    status = backend.status
+    named = ((entry.get("pod") or {}).get("uid") for entry in status.get("instances") or ())
+    return {
+        "life": "live" if backend.deleting_since is None else "deleting",
+        "finalizer": backend.has_finalizer,
+        "wanted": list(backend.ordinals),
+        "exposure": backend.exposure.value,
+        "named": sorted({uid for uid in named if uid}),
+        "told": sorted({entry["podUID"] for entry in status.get("endpoints") or ()}),
+    }
+
+
+def _pod(observation: Observation, pod: Pod, now: datetime) -> Abstract:
+    stop = pod.stop
+    return {
+        "uid": pod.ref.uid,
+        "ordinal": pod.ordinal,
+        "gated": pod.gated,
+        "bound": bool(pod.node),
+        "port": pod.host_port,
+        "word": _word(pod),
+        "ready": pod.serving_condition,
+        "outgrown": _is_outgrown(observation, pod),
+        "record": _record(stop),
+        "due": stop is not None and (now >= stop.deadline or stop.cut is not None),
+        "deleting": pod.deleting,
+        "finalizer": pod.has_finalizer,
+    }
+
+
+def _record(stop: StopRecord | None) -> str:
+    """Whose decision the stop is; `yielded` when it was ours and holds up no other of its model any more."""
+    if stop is None:
+        return "none"
+    if not stop.epoch:
+        return "foreign"
+    return "ours" if stop.yielded_at is None else "yielded"
+
+
+def _word(pod: Pod) -> str:
+    """What the API server was told of the pod's end."""
+    if rejected_at_admission(pod):
+        return "rejected"
+    if pod.deleting and pod.node and evidence_of_end(pod) is not None:
+        return "ended"
+    return "lost" if pod.removed_by_pod_gc else "none"
+
+
+def _is_outgrown(observation: Observation, pod: Pod) -> bool:
+    """The spec, or a limit of it, asks for this pod no longer; apart from orders and facts that are told elsewhere."""
+    backend = observation.backend
+    if backend is None or pod.ordinal not in backend.ordinals or pod.phase.terminal:
+        return False
+    without = replace(pod, stop=None, deleted_at=None)
+    return stop_reason(replace(observation, lease=None), without) is not None
+
+
+def _claim(claim: Claim) -> Abstract:
+    return {
+        "port": claim.port,
+        "ordinal": claim.ordinal,
+        "phase": claim.phase.value,
+        "pod": claim.pod_uid or None,
+        "going": claim.terminating,
+    }
