@@ -3,6 +3,7 @@
 Only what a rule of the specification reads, under its names; no machine, no word for people, no time of day.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -31,16 +32,20 @@ def abstract(observation: Observation, now: datetime) -> Abstract:
 
 
 def _backend(backend: Backend) -> Abstract:
-    status = backend.status
-    named = ((entry.get("pod") or {}).get("uid") for entry in status.get("instances") or ())
     return {
         "life": "live" if backend.deleting_since is None else "deleting",
         "finalizer": backend.has_finalizer,
         "wanted": list(backend.ordinals),
         "exposure": backend.exposure.value,
-        "named": sorted({uid for uid in named if uid}),
-        "told": sorted({entry["podUID"] for entry in status.get("endpoints") or ()}),
+        **abstract_status(backend.status),
     }
+
+
+def abstract_status(status: Mapping[str, Any]) -> Abstract:
+    """Uids of the pods that it names for an ordinal, and of those whose address it tells."""
+    named = ((entry.get("pod") or {}).get("uid") for entry in status.get("instances") or ())
+    told = (entry["podUID"] for entry in status.get("endpoints") or ())
+    return {"named": sorted({uid for uid in named if uid}), "told": sorted(told)}
 
 
 def _pod(observation: Observation, pod: Pod, now: datetime) -> Abstract:
@@ -54,14 +59,14 @@ def _pod(observation: Observation, pod: Pod, now: datetime) -> Abstract:
         "word": _word(pod),
         "ready": pod.serving_condition,
         "outgrown": _is_outgrown(observation, pod),
-        "record": _record(stop),
+        "record": abstract_record(stop),
         "due": stop is not None and (now >= stop.deadline or stop.cut is not None),
         "deleting": pod.deleting,
         "finalizer": pod.has_finalizer,
     }
 
 
-def _record(stop: StopRecord | None) -> str:
+def abstract_record(stop: StopRecord | None) -> str:
     """Whose decision the stop is; `yielded` when it was ours and holds up no other of its model any more."""
     if stop is None:
         return "none"

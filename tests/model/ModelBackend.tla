@@ -89,19 +89,18 @@ Deleted(p) == IF pod[p].bound \/ pod[p].fin THEN [api EXCEPT !.pod[p].deleting =
 (* --- starting ------------------------------------------------------------------------------------------------------ *)
 AddFinalizer(b) == Write(<<"AddFinalizer", "backend", b>>, Live(b) /\ ~backend[b].fin,
     [api EXCEPT !.backend[b].fin = TRUE])
-CreateClaim(i, c) == Write(<<"CreateClaim", "new", <<i, c>>>>,
+CreateClaim(i, c) == Write(<<"CreateClaim", "new", i, c>>,
     /\ ClaimsPort /\ Wanted(i) /\ backend[i[1]].fin /\ Standing(i) = {} /\ claim[c].phase = "Free"
     /\ \A d \in Ports : claim[d].of = i => claim[d].going \/ claim[d].phase = "Withheld",
     IF claim[c].phase # "Free" THEN api ELSE [api EXCEPT !.claim[c] = [NoClaim EXCEPT !.phase = "Reserved", !.of = i]])
 ReserveClaim(c) == Write(<<"ReserveClaim", "claim", c>>, CanTakeBack(c),
     [api EXCEPT !.claim[c] = [NoClaim EXCEPT !.phase = "Reserved", !.of = claim[c].of]])
 Unused(p) == ~pod[p].here /\ proc[p].run # "up" /\ lease # p /\ \A c \in Ports : claim[c].pod # p
-CreatePod(i, c) == Write(<<"CreatePod", "new", <<i, c>>>>,
-    /\ Wanted(i) /\ backend[i[1]].fin /\ Standing(i) = {}
+CreatePod(i, c, n) == Write(<<"CreatePod", "new", i, c, n>>,
+    /\ Wanted(i) /\ backend[i[1]].fin /\ Standing(i) = {} /\ Unused(<<i[1], i[2], n>>)
     /\ IF ClaimsPort THEN c \in Reserved(i) ELSE c = None,
-    IF \A p \in Pods : Of(p) = i => ~Unused(p) THEN api
-    ELSE LET n == CHOOSE n \in Incarnations : Unused(<<i[1], i[2], n>>) IN
-         [api EXCEPT !.pod[<<i[1], i[2], n>>] = [NoPod EXCEPT !.here = TRUE, !.gated = TRUE, !.fin = TRUE,
+    IF ~Unused(<<i[1], i[2], n>>) THEN api
+    ELSE [api EXCEPT !.pod[<<i[1], i[2], n>>] = [NoPod EXCEPT !.here = TRUE, !.gated = TRUE, !.fin = TRUE,
                                                  !.port = IF Exposure = "HostPort" THEN c ELSE None]])
 BindClaim(c, p) == Write(<<"BindClaim", "claim", c, p>>,
     /\ pod[p].here /\ pod[p].gated /\ ~MustEnd(p) /\ ~Named(p)
@@ -110,7 +109,7 @@ BindClaim(c, p) == Write(<<"BindClaim", "claim", c, p>>,
 NamesNow(b) == {p \in Pods : p[1] = b /\ pod[p].here /\ ~pod[p].witness}
 TellsNow(b) == {p \in Pods : p[1] = b /\ pod[p].ready /\ ~MustEnd(p)}
 WriteStatus(b, names, tells) == Write(<<"WriteStatus", "backend", b, names, tells>>,
-    backend[b].life # "gone" /\ names = NamesNow(b) /\ tells = TellsNow(b),
+    backend[b].life # "gone" /\ names \subseteq NamesNow(b) /\ tells \subseteq TellsNow(b),
     [api EXCEPT !.backend[b].named = names, !.backend[b].told = tells])
 CreateService(i, c) == Write(<<"CreateService", "new", i, c>>,
     /\ Exposure = "NodePort" /\ service[c] = None
@@ -129,7 +128,8 @@ RestoreMarks(p) == Write(<<"RestoreMarks", "pod", p>>, pod[p].here /\ ~pod[p].fi
     [api EXCEPT !.pod[p].fin = TRUE])
 (* --- stopping ------------------------------------------------------------------------------------------------------ *)
 AcquireLease(p) == Write(<<"AcquireLease", "new", p>>,
-    /\ pod[p].here /\ ~pod[p].gated /\ ~pod[p].deleting /\ MustEnd(p) /\ ~Proof(p) /\ backend[p[1]].life # "gone"
+    /\ pod[p].here /\ ~pod[p].gated /\ ~pod[p].deleting /\ MustEnd(p) /\ pod[p].record \in {"none", "ours"}
+    /\ ~Proof(p) /\ backend[p[1]].life # "gone"
     /\ lease = None /\ (Open(p) \/ \A q \in Pods : ~Open(q)),
     IF lease = None THEN [api EXCEPT !.lease = p] ELSE api)
 WriteStopRecord(p, whose, due) == Write(<<"WriteStopRecord", "pod", p, whose, due>>,
@@ -239,8 +239,11 @@ DropService(c) == service[c] # None /\ Fault([api EXCEPT !.service[c] = None], p
 (* --- all of it ----------------------------------------------------------------------------------------------------- *)
 Reconcile(b) ==
     \/ AddFinalizer(b) \/ RemoveFinalizer(b) \/ WriteStatus(b, NamesNow(b), TellsNow(b))
-    \/ \E w \in sent : w[1] = "WriteStatus" /\ w[3] = b /\ WriteStatus(b, w[4], w[5])
-    \/ \E i \in {b} \X Ordinals, c \in Ports \cup {None} : CreatePod(i, c)
+    \/ \E w \in sent : \/ w[1] = "WriteStatus" /\ w[3] = b /\ WriteStatus(b, w[4], w[5])
+                       \/ w[1] = "CreatePod" /\ w[3][1] = b /\ CreatePod(w[3], w[4], w[5])
+    \/ \E i \in {b} \X Ordinals, c \in Ports \cup {None} :
+        LET free == {n \in Incarnations : Unused(<<i[1], i[2], n>>)} IN
+        free # {} /\ CreatePod(i, c, CHOOSE n \in free : \A m \in free : n <= m)
     \/ \E i \in {b} \X Ordinals, c \in Ports : CreateClaim(i, c) \/ CreateService(i, c)
     \/ \E c \in {c \in Ports : claim[c].of \in {b} \X Ordinals} :
         ReserveClaim(c) \/ WithholdClaim(c) \/ CoolClaim(c) \/ DeleteClaim(c) \/ RemoveClaimFinalizer(c)

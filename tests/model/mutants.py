@@ -94,13 +94,6 @@ MUTANTS = (
         Scope("two backends of one model, one fault", 2, incarnations=1, ports=0, exposure="ClusterIP"),
     ),
     Mutant(
-        "the Lease is given back at the DELETE",
-        "OneShutdownPerModel",
-        r'pod[p].witness \/ Proof(p) \/ pod[p].record = "yielded")',
-        r"pod[p].deleting)",
-        TWO_OF_ONE_MODEL,
-    ),
-    Mutant(
         "a stop needs no Lease",
         "OneShutdownPerModel",
         r'[] whose = "ours" -> lease = p /\ due',

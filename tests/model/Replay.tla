@@ -1,0 +1,62 @@
+------------------------------- MODULE Replay -------------------------------
+(* Is a recorded trace a behaviour of the specification? Each record holds what one backend's operator saw, and what it
+   did. Between two records the cluster and its users may take hidden steps, but only towards what is seen next; what
+   really runs was never recorded, so any that fits will do. A trace that is followed to its end says so. *)
+EXTENDS ModelBackend, Sequences, TLC
+
+CONSTANT Traces  \* a sequence of traces; of each, a sequence of [seen, act, outcome]
+VARIABLES t, n   \* the trace that is followed, and its next record
+replay == <<api, proc, sent, faults, t, n>>
+
+Record == Traces[t][n]
+Do(w) == CASE w[1] = "AddFinalizer" -> AddFinalizer(w[3]) [] w[1] = "RemoveFinalizer" -> RemoveFinalizer(w[3])
+           [] w[1] = "WriteStatus" -> WriteStatus(w[3], w[4], w[5])
+           [] w[1] = "CreateClaim" -> CreateClaim(w[3], w[4]) [] w[1] = "CreatePod" -> CreatePod(w[3], w[4], w[5])
+           [] w[1] = "CreateService" -> CreateService(w[3], w[4]) [] w[1] = "BindClaim" -> BindClaim(w[3], w[4])
+           [] w[1] = "ReserveClaim" -> ReserveClaim(w[3]) [] w[1] = "WithholdClaim" -> WithholdClaim(w[3])
+           [] w[1] = "CoolClaim" -> CoolClaim(w[3]) [] w[1] = "DeleteClaim" -> DeleteClaim(w[3])
+           [] w[1] = "RemoveClaimFinalizer" -> RemoveClaimFinalizer(w[3]) [] w[1] = "DeleteService" -> DeleteService(w[3])
+           [] w[1] = "Ungate" -> Ungate(w[3]) [] w[1] = "SetServing" -> SetServing(w[3], w[4])
+           [] w[1] = "RestoreMarks" -> RestoreMarks(w[3]) [] w[1] = "AcquireLease" -> AcquireLease(w[3])
+           [] w[1] = "WriteStopRecord" -> WriteStopRecord(w[3], w[4], w[5]) [] w[1] = "DrainServer" -> DrainServer(w[3])
+           [] w[1] = "DeletePod" -> DeletePod(w[3]) [] w[1] = "AbortServer" -> AbortServer(w[3])
+           [] w[1] = "HandOver" -> HandOver(w[3]) [] w[1] = "RemovePodFinalizer" -> RemovePodFinalizer(w[3])
+           [] w[1] = "ReleaseLease" -> ReleaseLease(w[3])
+           [] w[1] = "Repair" -> UNCHANGED vars  \* what the specification leaves out: labels, words, which node
+
+Follow == /\ n <= Len(Traces[t]) /\ api = Record.seen
+          /\ CASE Record.outcome = "Settled" -> UNCHANGED vars
+               [] Record.outcome = "Applied" -> Do(Record.act)
+               [] Record.outcome = "Unknown" -> ENABLED Do(Record.act) /\ sent' = sent \cup {Record.act}
+                                               /\ UNCHANGED <<api, proc, faults>>
+               [] Record.outcome = "Landed" -> Record.act \in sent /\ Do(Record.act)
+               [] Record.outcome = "Void" -> sent' = sent \ {Record.act} /\ UNCHANGED <<api, proc, faults>>
+               [] Record.outcome = "Refused" -> ENABLED Do(Record.act) /\ UNCHANGED vars
+          /\ n' = n + 1 /\ t' = t
+          /\ PrintT(<<"followed", t, n>>)
+
+(* Objects may change only while they differ from what is seen next. *)
+Towards == LET seen == Record.seen IN
+    /\ n <= Len(Traces[t])
+    /\ \A p \in Pods : api'.pod[p] = pod[p] \/ pod[p] # seen.pod[p]
+    /\ \A c \in Ports : (api'.claim[c] = claim[c] \/ claim[c] # seen.claim[c])
+                        /\ (api'.service[c] = service[c] \/ service[c] # seen.service[c])
+    /\ \A b \in Backends : api'.backend[b] = backend[b] \/ backend[b] # seen.backend[b]
+    /\ api'.lease = lease \/ lease # seen.lease
+Jump(next) == api' = next /\ UNCHANGED <<proc, sent, faults>>
+Hidden == /\ \/ \E p \in Pods : \/ Cluster(p) \/ GarbageCollect(p) \/ Outgrow(p) \/ Evict(p) \/ TearPod(p) \/ TearMarks(p)
+                                \/ Crash(p) \/ Reject(p) \/ (Record.seen.pod[p].word = "lost" /\ Lose(p))
+             \/ \E b \in Backends : Delete(b) \/ TearFinalizer(b) \/ \E some \in SUBSET Ordinals : Scale(b, some)
+             \/ TearLease \/ \E c \in Ports : Vouch(c) \/ DropClaim(c) \/ DropService(c)
+             \/ \E w \in sent : Do(w)  \* what was in flight lands
+             \/ Jump([api EXCEPT !.lease = Record.seen.lease]) /\ Record.seen.lease[1] = "neighbour"
+             \/ Jump([api EXCEPT !.lease = None]) /\ lease # None /\ lease[1] = "neighbour"
+          /\ Towards /\ UNCHANGED <<t, n>>
+Begin == /\ t \in DOMAIN Traces /\ n = 1 /\ sent = {} /\ faults = FaultsMax
+         /\ api = Traces[t][1].seen
+         /\ proc \in [Pods -> {NoProc, [NoProc EXCEPT !.run = "up"], [NoProc EXCEPT !.run = "up", !.draining = TRUE]}]
+         /\ \A p \in Pods : proc[p] # NoProc => pod[p].bound
+         /\ \A p \in Pods : proc[p] = NoProc => ~pod[p].ready
+Done == n > Len(Traces[t]) /\ UNCHANGED replay
+Replays == Begin /\ [][Follow \/ Hidden \/ Done]_replay
+=============================================================================
