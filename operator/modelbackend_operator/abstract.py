@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from modelbackend_operator.instances import stop_reason
-from modelbackend_operator.model import Backend, Claim, Observation, Pod, StopRecord
+from modelbackend_operator.model import Backend, Claim, Observation, Pod, PodPhase, StopRecord
 from modelbackend_operator.proof import evidence_of_end, rejected_at_admission
 
 Abstract = dict[str, Any]
@@ -49,7 +49,6 @@ def abstract_status(status: Mapping[str, Any]) -> Abstract:
 
 
 def _pod(observation: Observation, pod: Pod, now: datetime) -> Abstract:
-    stop = pod.stop
     return {
         "uid": pod.ref.uid,
         "ordinal": pod.ordinal,
@@ -59,20 +58,19 @@ def _pod(observation: Observation, pod: Pod, now: datetime) -> Abstract:
         "word": _word(pod),
         "ready": pod.serving_condition,
         "outgrown": _is_outgrown(observation, pod),
-        "record": abstract_record(stop),
-        "due": stop is not None and (now >= stop.deadline or stop.cut is not None),
+        **abstract_stop(pod.stop, now),
         "deleting": pod.deleting,
         "finalizer": pod.has_finalizer,
+        "witness": False,
     }
 
 
-def abstract_record(stop: StopRecord | None) -> str:
-    """Whose decision the stop is; `yielded` when it was ours and holds up no other of its model any more."""
+def abstract_stop(stop: StopRecord | None, now: datetime) -> Abstract:
+    """Whose decision a stop is (`yielded`: ours, and it holds up no other of its model), and may requests be cut."""
     if stop is None:
-        return "none"
-    if not stop.epoch:
-        return "foreign"
-    return "ours" if stop.yielded_at is None else "yielded"
+        return {"record": "none", "due": False}
+    whose = "foreign" if not stop.epoch else ("ours" if stop.yielded_at is None else "yielded")
+    return {"record": whose, "due": now >= stop.deadline or stop.cut is not None}
 
 
 def _word(pod: Pod) -> str:
@@ -87,9 +85,9 @@ def _word(pod: Pod) -> str:
 def _is_outgrown(observation: Observation, pod: Pod) -> bool:
     """The spec, or a limit of it, asks for this pod no longer; apart from orders and facts that are told elsewhere."""
     backend = observation.backend
-    if backend is None or pod.ordinal not in backend.ordinals or pod.phase.terminal:
+    if backend is None or pod.ordinal not in backend.ordinals:
         return False
-    without = replace(pod, stop=None, deleted_at=None)
+    without = replace(pod, stop=None, deleted_at=None, phase=PodPhase.RUNNING)
     return stop_reason(replace(observation, lease=None), without) is not None
 
 
@@ -100,4 +98,5 @@ def _claim(claim: Claim) -> Abstract:
         "phase": claim.phase.value,
         "pod": claim.pod_uid or None,
         "going": claim.terminating,
+        "vouched": False,
     }

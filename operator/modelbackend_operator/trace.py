@@ -13,8 +13,8 @@ from typing import Any
 
 import structlog
 
-from modelbackend_operator.abstract import abstract
-from modelbackend_operator.actions import Action, Outcome
+from modelbackend_operator.abstract import abstract, abstract_status, abstract_stop
+from modelbackend_operator.actions import Action, Outcome, WriteStatus, WriteStopRecord
 from modelbackend_operator.model import Claim, Lease, Observation, Pod, Ref, Service
 
 
@@ -42,19 +42,22 @@ class Trace:
             live=observation.live,
             outcome=type(outcome).__name__,
             message=getattr(outcome, "message", None),
-            written=written_by(action),
+            written=written_by(action, self._now()),
             seen=abstract(observation, self._now()),
         )
 
     def settled(self, observation: Observation) -> None:
         """Nothing is left to write for now; told once after steps, and not at every look that finds it so."""
-        key = observation.backend_uid
-        if key in self._unsettled:
-            self._unsettled.remove(key)
-            self._log.info("settled", seq=next(self._numbers), key=key, seen=abstract(observation, self._now()))
+        if observation.backend_uid in self._unsettled:
+            self._unsettled.remove(observation.backend_uid)
+            self.tell_settled(observation)
+
+    def tell_settled(self, observation: Observation) -> None:
+        seen = abstract(observation, self._now())
+        self._log.info("settled", seq=next(self._numbers), key=observation.backend_uid, seen=seen)
 
 
-def written_by(action: Action) -> dict[str, Any]:
+def written_by(action: Action, now: datetime) -> dict[str, Any]:
     """Which objects the action is about, by uid or port, as the specification asks for them."""
     found: dict[str, Any] = {}
     for name in ("pod", "claim", "service"):
@@ -65,6 +68,10 @@ def written_by(action: Action) -> dict[str, Any]:
             found |= {"port": thing.node_port, "ordinal": thing.ordinal}
         elif isinstance(thing, Pod):
             found |= {"pod": thing.ref.uid, "ordinal": thing.ordinal}
+    if isinstance(action, WriteStatus):
+        found |= abstract_status(action.status)
+    if isinstance(action, WriteStopRecord):
+        found |= abstract_stop(action.record, now)
     lease, holder = getattr(action, "lease", None), getattr(action, "holder", None)
     if isinstance(lease, Lease):
         holder = lease.holder

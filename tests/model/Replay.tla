@@ -43,14 +43,16 @@ Towards == LET seen == Record.seen IN
                         /\ (api'.service[c] = service[c] \/ service[c] # seen.service[c])
     /\ \A b \in Backends : api'.backend[b] = backend[b] \/ backend[b] # seen.backend[b]
     /\ api'.lease = lease \/ lease # seen.lease
+OfNeighbour(holder) == holder # None /\ holder[1] = "neighbour"
 Jump(next) == api' = next /\ UNCHANGED <<proc, sent, faults>>
-Hidden == /\ \/ \E p \in Pods : \/ Cluster(p) \/ GarbageCollect(p) \/ Outgrow(p) \/ Evict(p) \/ TearPod(p) \/ TearMarks(p)
+Hidden == /\ n <= Len(Traces[t])
+          /\ \/ \E p \in Pods : \/ Cluster(p) \/ GarbageCollect(p) \/ Outgrow(p) \/ Evict(p) \/ TearPod(p) \/ TearMarks(p)
                                 \/ Crash(p) \/ Reject(p) \/ (Record.seen.pod[p].word = "lost" /\ Lose(p))
              \/ \E b \in Backends : Delete(b) \/ TearFinalizer(b) \/ \E some \in SUBSET Ordinals : Scale(b, some)
              \/ TearLease \/ \E c \in Ports : Vouch(c) \/ DropClaim(c) \/ DropService(c)
              \/ \E w \in sent : Do(w)  \* what was in flight lands
-             \/ Jump([api EXCEPT !.lease = Record.seen.lease]) /\ Record.seen.lease[1] = "neighbour"
-             \/ Jump([api EXCEPT !.lease = None]) /\ lease # None /\ lease[1] = "neighbour"
+             \/ OfNeighbour(Record.seen.lease) /\ Jump([api EXCEPT !.lease = Record.seen.lease])
+             \/ OfNeighbour(lease) /\ Jump([api EXCEPT !.lease = None])
           /\ Towards /\ UNCHANGED <<t, n>>
 Begin == /\ t \in DOMAIN Traces /\ n = 1 /\ sent = {} /\ faults = FaultsMax
          /\ api = Traces[t][1].seen

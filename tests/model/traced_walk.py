@@ -1,0 +1,71 @@
+"""A walk that writes the operator's own trace, with what only the walk knows: which write landed late, and from where."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from modelbackend_operator.actions import Action, Applied, Decision, Outcome, Unknown
+from modelbackend_operator.model import Observation
+from modelbackend_operator.trace import Trace
+from tests.unit.walk import Walk
+
+
+@dataclass
+class TracedWalk(Walk):
+    written: list[tuple[tuple[int, int], dict[str, Any]]] = field(default_factory=list)
+    """Lines, each with its place: how many lines there were when its look was taken."""
+    marks: list[tuple[int, datetime]] = field(default_factory=list)
+    """For each state of `past`: the place of a look at it, and when it was."""
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The finished trace, in order, numbered."""
+        for uid in self.world.models:
+            self._line(self.world.observe(uid), None, Applied(), self._place(), self.world.now)
+        ordered = [line for _, line in sorted(self.written, key=lambda entry: entry[0])]
+        return [{**line, "seq": number} for number, line in enumerate(ordered, 1)]
+
+    def _place(self) -> tuple[int, int]:
+        return len(self.written), 0
+
+    def _line(
+        self,
+        look: Observation,
+        action: Action | None,
+        outcome: Outcome,
+        place: tuple[int, int],
+        now: datetime,
+        **more: str,
+    ) -> None:
+        told: list[dict[str, Any]] = []
+        trace = Trace(_Lines(told), now=lambda: now)
+        trace.step(look, action, outcome) if action is not None else trace.tell_settled(look)
+        self.written.append((place, {**told[0], **more}))
+
+    def _reconcile(self, uid: str) -> Decision:
+        waiting = len(self.pending)
+        decision = super()._reconcile(uid)
+        if len(self.pending) > waiting:
+            _, look, action = self.pending[-1]
+            self._line(look, action, Unknown("timed out"), self._place(), self.world.now)
+        while len(self.marks) < len(self.past):
+            self.marks.append((len(self.written), self.world.now))
+        return decision
+
+    def _write(self, look: Observation, action: Action, how: str = "") -> Outcome:
+        if how == "stale ":
+            place, then = self.marks[len(self.past) - self.stale]
+            self._line(look, action, Unknown("decided from an old look"), (place, -1), then)
+        current = self.world.observe(look.backend_uid) if how else look
+        place, now = self._place(), self.world.now
+        outcome = super()._write(look, action, how)
+        more = {"landing": "Landed" if isinstance(outcome, Applied) else "Void"} if how else {}
+        self._line(current, action, outcome, place, now, **more)
+        return outcome
+
+
+@dataclass(frozen=True)
+class _Lines:
+    told: list[dict[str, Any]]
+
+    def info(self, event: str, **fields: Any) -> None:
+        self.told.append({"event": event, **fields})
