@@ -9,6 +9,19 @@ VARIABLES t, n   \* the trace that is followed, and its next record
 replay == <<api, proc, sent, faults, t, n>>
 
 Record == Traces[t][n]
+(* What the generated traces are written in. *)
+Backend(life, fin, wanted, named, told) ==
+    [life |-> life, fin |-> fin, wanted |-> wanted, named |-> named, told |-> told]
+Claim(phase, of, holder, going, vouched) ==
+    [phase |-> phase, of |-> of, pod |-> holder, going |-> going, vouched |-> vouched]
+Pod(port, word, record, gated, bound, ready, outgrown, due, deleting, fin, witness) ==
+    [here |-> TRUE, gated |-> gated, bound |-> bound, port |-> port, word |-> word, ready |-> ready,
+     outgrown |-> outgrown, record |-> record, due |-> due, deleting |-> deleting, fin |-> fin, witness |-> witness]
+Seen(own, claims, pods, services, holder) ==
+    [backend |-> ("own" :> own) @@ ("neighbour" :> Backend("gone", FALSE, {}, {}, {})),
+     claim |-> claims @@ [c \in Ports |-> NoClaim], pod |-> pods @@ [p \in Pods |-> NoPod],
+     service |-> services @@ [c \in Ports |-> None], lease |-> holder]
+
 Do(w) == CASE w[1] = "AddFinalizer" -> AddFinalizer(w[3]) [] w[1] = "RemoveFinalizer" -> RemoveFinalizer(w[3])
            [] w[1] = "WriteStatus" -> WriteStatus(w[3], w[4], w[5])
            [] w[1] = "CreateClaim" -> CreateClaim(w[3], w[4]) [] w[1] = "CreatePod" -> CreatePod(w[3], w[4], w[5])

@@ -27,13 +27,22 @@ OUTCOMES = {
     "Unknown": "Unknown",
     **dict.fromkeys(("Conflict", "Gone", "Exists", "Denied"), "Refused"),
 }
-REPAIRS = ("PointService", "RecordNode")
-"""Writes that the specification leaves out: they put right what others edited, or record what no rule of it reads."""
-NO_BACKEND = '[life |-> "gone", fin |-> FALSE, wanted |-> {}, named |-> {}, told |-> {}]'
+TARGETS = {
+    **dict.fromkeys(("AddFinalizer", "RemoveFinalizer", "WriteStatus"), "backend"),
+    **dict.fromkeys(("BindClaim", "ReserveClaim", "WithholdClaim", "CoolClaim"), "claim"),
+    **dict.fromkeys(("DeleteClaim", "RemoveClaimFinalizer"), "claim"),
+    **dict.fromkeys(("Ungate", "SetServing", "RestoreMarks", "WriteStopRecord", "DrainServer", "AbortServer"), "pod"),
+    **dict.fromkeys(("DeletePod", "HandOver", "RemovePodFinalizer"), "pod"),
+    "DeleteService": "service",
+    "ReleaseLease": "lease",
+}
+"""What each write changes; all others create."""
+LEFT_OUT = ("PointService", "RecordNode")
+"""Writes of which the specification knows nothing: no rule of it reads what they write."""
 Line = Mapping[str, Any]
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A trace that does not pass, and why."""
 
 
@@ -83,8 +92,8 @@ class Trace:
     def _seen(self, seen: Line, backend: Line, *, gone: bool) -> str:
         life, fin = ("gone", False) if gone else (backend["life"], backend["finalizer"])
         own = (
-            f'[life |-> "{life}", fin |-> {_bool(fin)}, wanted |-> {_set(map(str, backend["wanted"]))}, '
-            f"named |-> {self._pods(backend['named'])}, told |-> {self._pods(backend['told'])}]"
+            f'Backend("{life}", {_bool(fin)}, {_set(map(str, backend["wanted"]))}, '
+            f"{self._pods(backend['named'])}, {self._pods(backend['told'])})"
         )
         pods = " @@ ".join(f"{self._number(pod['uid'])} :> {_pod(pod)}" for pod in seen["pods"])
         claims = " @@ ".join(f"{claim['port']} :> {self._claim(claim)}" for claim in seen["claims"])
@@ -92,68 +101,79 @@ class Trace:
         lease = "None"
         if seen["lease"] is not None:
             lease = self._number(seen["lease"]) if seen["lease"] in self._numbers else '<<"neighbour", 0, 1>>'
-        return (
-            f'[backend |-> "own" :> {own} @@ "neighbour" :> {NO_BACKEND},\n'
-            f"   claim |-> {claims + ' @@ ' if claims else ''}NoClaims, pod |-> {pods + ' @@ ' if pods else ''}NoPods,\n"
-            f"   service |-> {services + ' @@ ' if services else ''}NoServices, lease |-> {lease}]"
-        )
+        parts = [own, claims or "<<>>", pods or "<<>>", services or "<<>>", lease]
+        return f"Seen({', '.join(parts)})"
 
     def _pods(self, uids: Iterable[str]) -> str:
         return _set(self._number(uid) for uid in uids)
 
     def _claim(self, claim: Line) -> str:
         pod = self._number(claim["pod"], claim["ordinal"]) if claim["pod"] else "None"
-        return (
-            f'[phase |-> "{claim["phase"]}", of |-> <<"own", {claim["ordinal"]}>>, pod |-> {pod}, '
-            f"going |-> {_bool(claim['going'])}, vouched |-> {_bool(claim['vouched'])}]"
-        )
+        flags = f"{_bool(claim['going'])}, {_bool(claim['vouched'])}"
+        return f'Claim("{claim["phase"]}", <<"own", {claim["ordinal"]}>>, {pod}, {flags})'
 
     def _act(self, index: int) -> tuple[str, str]:
+        """The step as the specification names it, and what came of it."""
         line = self.lines[index]
-        action, written, given = line["action"], line["written"], line["arguments"]
         outcome = line.get("landing") or OUTCOMES.get(line["outcome"])
         if outcome is None:
-            raise Refused(f"{self.key}: line {line['seq']}: outcome {line['outcome']} is unknown")
-        instance = f'<<"own", {given.get("ordinal", written.get("ordinal"))}>>'
-        match action:
-            case "AddFinalizer" | "RemoveFinalizer":
-                terms = ["backend", '"own"']
+            raise RefusedError(f"{self.key}: line {line['seq']}: outcome {line['outcome']} is unknown")
+        if self._is_repair(line):
+            return '<<"Repair">>', outcome
+        action = line["action"]
+        if action in TARGETS:
+            target = TARGETS[action]
+            terms = [self._target(target, line["written"]), *self._details(line)]
+        else:
+            target, terms = "new", self._created(index)
+        return f'<<"{action}", "{target}", {", ".join(terms)}>>', outcome
+
+    def _target(self, kind: str, written: Line) -> str:
+        if kind == "backend":
+            return '"own"'
+        return self._number(written["pod"]) if kind in ("pod", "lease") else str(written["port"])
+
+    def _details(self, line: Line) -> list[str]:
+        written = line["written"]
+        match line["action"]:
             case "WriteStatus":
-                terms = ["backend", '"own"', self._pods(written["named"]), self._pods(written["told"])]
-            case "CreateClaim":
-                terms = ["new", instance, str(given["port"])]
-            case "CreatePod":
-                terms = ["new", instance, str(given.get("port", "None")), str(self._made(index, given["ordinal"]))]
-            case "CreateService" if "node_port" in given:
-                terms = ["new", instance, str(given["node_port"])]
+                return [self._pods(written["named"]), self._pods(written["told"])]
             case "BindClaim":
-                terms = ["claim", str(written["port"]), self._number(written["pod"])]
-            case "ReserveClaim" | "WithholdClaim" | "CoolClaim" | "DeleteClaim" | "RemoveClaimFinalizer":
-                terms = ["claim", str(written["port"])]
-            case "DeleteService" if written["ordinal"] is not None:
-                terms = ["service", str(written["port"])]
+                return [self._number(written["pod"])]
             case "SetServing":
-                terms = ["pod", self._number(written["pod"]), _bool(given["serving"])]
+                return [_bool(line["arguments"]["serving"])]
             case "WriteStopRecord":
-                terms = ["pod", self._number(written["pod"]), f'"{written["record"]}"', _bool(written["due"])]
-            case "Ungate" | "RestoreMarks" if not self._is_repair(line):
-                terms = ["pod", self._number(written["pod"])]
-            case "DrainServer" | "DeletePod" | "AbortServer" | "HandOver" | "RemovePodFinalizer":
-                terms = ["pod", self._number(written["pod"])]
+                return [f'"{written["record"]}"', _bool(written["due"])]
+        return []
+
+    def _created(self, index: int) -> list[str]:
+        line = self.lines[index]
+        given = line["arguments"]
+        instance = f'<<"own", {given.get("ordinal")}>>'
+        match line["action"]:
+            case "CreateClaim":
+                return [instance, str(given["port"])]
+            case "CreatePod":
+                return [instance, str(given.get("port", "None")), str(self._made(index, given["ordinal"]))]
+            case "CreateService":
+                return [instance, str(given["node_port"])]
             case "AcquireLease":
-                terms = ["new", self._number(written["pod"])]
-            case "ReleaseLease":
-                terms = ["lease", self._number(written["pod"])]
-            case _ if action in REPAIRS or action in ("CreateService", "DeleteService", "Ungate", "RestoreMarks"):
-                return '<<"Repair">>', outcome
-            case _:
-                raise Refused(f"{self.key}: line {line['seq']}: action {action} is unknown")
-        return f'<<"{action}", "{terms[0]}", {", ".join(terms[1:])}>>', outcome
+                return [self._number(line["written"]["pod"])]
+        raise RefusedError(f"{self.key}: line {line['seq']}: action {line['action']} is unknown")
 
     def _is_repair(self, line: Line) -> bool:
-        """Labels put back on a pod that is through its gate, or that has its finalizer."""
-        pod = next(pod for pod in line["seen"]["pods"] if pod["uid"] == line["written"]["pod"])
-        return pod["finalizer"] if line["action"] == "RestoreMarks" else not pod["gated"]
+        """It puts right what others edited: labels, the shared Service; or it records what no rule reads."""
+        pods = {pod["uid"]: pod for pod in line["seen"]["pods"]}
+        match line["action"]:
+            case "RestoreMarks":
+                return bool(pods[line["written"]["pod"]]["finalizer"])
+            case "Ungate":
+                return not pods[line["written"]["pod"]]["gated"]
+            case "CreateService":
+                return "node_port" not in line["arguments"]
+            case "DeleteService":
+                return line["written"]["ordinal"] is None
+        return line["action"] in LEFT_OUT
 
     def _made(self, index: int, ordinal: int) -> int:
         """The number of the pod that this create made: the first of its ordinal that nobody has seen before."""
@@ -164,13 +184,14 @@ class Trace:
 
 
 def _pod(pod: Line) -> str:
-    return (
-        f"[here |-> TRUE, gated |-> {_bool(pod['gated'])}, bound |-> {_bool(pod['bound'])}, "
-        f'port |-> {pod["port"] or "None"}, word |-> "{pod["word"]}", ready |-> {_bool(pod["ready"])}, '
-        f'outgrown |-> {_bool(pod["outgrown"])}, record |-> "{pod["record"]}", due |-> {_bool(pod["due"])}, '
-        f"deleting |-> {_bool(pod['deleting'])}, fin |-> {_bool(pod['finalizer'])}, "
-        f"witness |-> {_bool(pod['witness'])}]"
-    )
+    flags = ("gated", "bound", "ready", "outgrown", "due", "deleting", "finalizer", "witness")
+    given = [
+        str(pod["port"] or "None"),
+        f'"{pod["word"]}"',
+        f'"{pod["record"]}"',
+        *(_bool(pod[name]) for name in flags),
+    ]
+    return f"Pod({', '.join(given)})"
 
 
 def _bool(value: bool) -> str:
@@ -185,21 +206,21 @@ def _set(terms: Iterable[str]) -> str:
 
 
 def traces_of(lines: Iterable[Line]) -> list[Trace]:
-    """One per backend, of one log. Raises Refused at a gap, an unknown event, an empty or an unfinished trace."""
+    """One per backend, of one log. Raises RefusedError at a gap, an unknown event, an empty or an unfinished trace."""
     found: dict[str, Trace] = {}
     expected = 1
     for line in lines:
         if line.get("event") not in ("step", "settled"):
-            raise Refused(f"event {line.get('event')} is unknown")
+            raise RefusedError(f"event {line.get('event')} is unknown")
         if line["seq"] not in (expected, 1):  # 1: another process goes on
-            raise Refused(f"line {line['seq']} comes where {expected} is due")
+            raise RefusedError(f"line {line['seq']} comes where {expected} is due")
         expected = line["seq"] + 1
         found.setdefault(line["key"], Trace(line["key"])).lines.append(line)
     if not found:
-        raise Refused("the trace is empty")
+        raise RefusedError("the trace is empty")
     for trace in found.values():
         if trace.lines[-1]["event"] != "settled":
-            raise Refused(f"{trace.key}: the trace is unfinished; its last line is {trace.lines[-1]['action']}")
+            raise RefusedError(f"{trace.key}: the trace is unfinished; its last line is {trace.lines[-1]['action']}")
     return list(found.values())
 
 
@@ -213,7 +234,7 @@ def lines_of_log(text: str) -> list[Line]:
 
 
 def replay(traces: list[Trace]) -> Counter[str]:
-    """Counts of the actions that TLC followed. Raises Refused at the first trace that is no behaviour of the specification."""
+    """Counts of the actions that TLC followed. Raises RefusedError at a trace that is no behaviour."""
     by_exposure: dict[str, list[Trace]] = defaultdict(list)
     for trace in traces:
         by_exposure[trace.exposure].append(trace)
@@ -233,10 +254,8 @@ def _replay(exposure: str, traces: list[Trace]) -> None:
         [
             "---- MODULE Traced ----",
             "EXTENDS Replay",
-            "NoPods == [p \\in Pods |-> NoPod]",
-            "NoClaims == [c \\in Ports |-> NoClaim]",
-            "NoServices == [c \\in Ports |-> None]",
-            "TheTraces == <<" + ",\n".join(records) + ">>",
+            *(f"Trace{number} == {text}" for number, text in enumerate(records, 1)),
+            f"TheTraces == <<{', '.join(f'Trace{number}' for number in range(1, len(records) + 1))}>>",
             "====",
         ]
     )
@@ -266,8 +285,8 @@ def _replay(exposure: str, traces: list[Trace]) -> None:
     for number, trace in enumerate(traces, 1):
         if reached[number] != len(trace.lines):
             line = trace.lines[reached[number]]
-            raise Refused(
-                f"{trace.key}: no behaviour of the specification, at line {line['seq']}, record {reached[number] + 1} of "
+            raise RefusedError(
+                f"{trace.key}: no behaviour of the specification: line {line['seq']}, {reached[number] + 1} of "
                 f"{len(trace.lines)}: {line.get('action', 'settled')} {line.get('written')} -> {line.get('outcome')}\n"
                 f"{json.dumps(trace.lines[reached[number] - 1], indent=1)}\n{json.dumps(line, indent=1)}"
             )
@@ -279,10 +298,10 @@ def main() -> None:
     try:
         traces = [trace for name in sys.argv[1:] for trace in traces_of(lines_of_log(Path(name).read_text()))]
         followed = replay(traces)
-    except (Refused, StepError) as failure:
+    except (RefusedError, StepError) as failure:
         sys.exit(str(failure))
     print(
-        f"{len(traces)} traces, {followed.total()} steps, {len(followed)} kinds of action: behaviours of the specification"
+        f"{len(traces)} traces, {followed.total()} steps of {len(followed)} kinds: all are behaviours of the specification"
     )
 
 

@@ -1,4 +1,4 @@
-"""A walk that writes the operator's own trace, with what only the walk knows: which write landed late, and from where."""
+"""A walk that writes the operator's own trace, with what only the walk knows: which write landed late, from when."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -53,8 +53,8 @@ class TracedWalk(Walk):
 
     def _write(self, look: Observation, action: Action, how: str = "") -> Outcome:
         if how == "stale ":
-            place, then = self.marks[len(self.past) - self.stale]
-            self._line(look, action, Unknown("decided from an old look"), (place, -1), then)
+            at, then = self.marks[len(self.past) - self.stale]
+            self._line(look, action, Unknown("decided from an old look"), (at, -1), then)
         current = self.world.observe(look.backend_uid) if how else look
         place, now = self._place(), self.world.now
         outcome = super()._write(look, action, how)
