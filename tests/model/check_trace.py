@@ -300,9 +300,7 @@ def main() -> None:
         followed = replay(traces)
     except (RefusedError, StepError) as failure:
         sys.exit(str(failure))
-    print(
-        f"{len(traces)} traces, {followed.total()} steps of {len(followed)} kinds: all are behaviours of the specification"
-    )
+    print(f"{len(traces)} traces, {followed.total()} steps of {len(followed)} kinds: behaviours of the specification")
 
 
 if __name__ == "__main__":
