@@ -213,12 +213,50 @@ class CoolClaim:
 
 @dataclass(frozen=True, slots=True)
 class WithholdClaim:
-    """The pod is gone without proof: phase Withheld, all facts kept."""
+    """The pod is gone, or overdue, without proof: phase Withheld, with all facts that can release it later."""
 
     LIVE: ClassVar[bool] = True
     claim: Claim
     reason: str
     message: str
+    node: NodeId | None = None
+    """To be recorded where the claim does not know its pod's machine yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordReference:
+    """A withheld claim remembers in which boot its node was when the holder could not be started any more."""
+
+    LIVE: ClassVar[bool] = False
+    claim: Claim
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainClaim:
+    """Why the claim is not released, in words; phase and time stay. Empty words take the earlier ones away."""
+
+    LIVE: ClassVar[bool] = False
+    claim: Claim
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordReturn:
+    """A machine that was taken for gone is back, in the same boot: the port of its pod was released wrongly."""
+
+    LIVE: ClassVar[bool] = False
+    claim: Claim
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """One patch: the pod is marked as a witness. Its instance goes on without it."""
+
+    LIVE: ClassVar[bool] = True
+    pod: Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +317,10 @@ Action = (
     | DeleteService
     | CoolClaim
     | WithholdClaim
+    | RecordReference
+    | ExplainClaim
+    | RecordReturn
+    | HandOver
     | DeleteClaim
     | RemoveClaimFinalizer
     | RemovePodFinalizer

@@ -40,6 +40,9 @@ LABEL_SERVING = f"{GROUP}/serving"  # "true", or absent
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY = "modelbackend-operator"
 
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+"""A taint, put on a node by whoever knows that its machine is off (KEP-2268)."""
+
 # Of a server, in its pod.
 GRPC_PORT = 50051
 HTTP_PORT = 8080
@@ -47,15 +50,16 @@ CONTROL_PORT = 50052
 METRICS_PORT = 9090
 
 ANNOTATION_STOP = f"{GROUP}/stop"  # on a pod: its stop record, as JSON
+ANNOTATION_UNCONFIRMED = f"{GROUP}/unconfirmed"  # on a pod: since when it is a witness
 ANNOTATION_TEMPLATE_HASH = f"{GROUP}/template-hash"  # on a pod: what it was made from
 ANNOTATION_TOKEN_MADE = f"{GROUP}/token-made"  # on a pod: when its control token's Secret was made again
 ANNOTATION_REPLACES = f"{GROUP}/replaces"  # on a pod of a Surge rollout: the uid of the pod that serves until it does
 ANNOTATION_HOLDER = f"{GROUP}/holder"  # on a Lease: whose shutdown it is held for, as JSON
 ANNOTATION_FORCE = f"{GROUP}/force"  # order on a ModelBackend: "<pod uid> <reason>" or "all <reason>"
 ANNOTATION_EXTEND = f"{GROUP}/extend"  # order on a ModelBackend: "<pod uid> <seconds>"
-ANNOTATION_ATTEST = f"{GROUP}/attest"  # order on a ModelBackend or PortClaim: "<pod uid>"
+ANNOTATION_ATTEST = f"{GROUP}/attest"  # order on a ModelBackend or PortClaim: "<pod uid> <reason>"
 
-_ACRONYMS = {"boot_id": "bootID", "pod_uid": "podUID"}
+_ACRONYMS = {"boot_id": "bootID", "pod_uid": "podUID", "reference_boot_id": "referenceBootID"}
 
 
 def json_name(python_name: str) -> str:
@@ -82,13 +86,14 @@ class Part(BaseModel):
 
 
 class Condition(StrEnum):
-    """Condition types of a ModelBackend. Reconciling and Stalled are present only while true (kstatus)."""
+    """Condition types of a ModelBackend. Reconciling, Stalled (kstatus) and Unconfirmed are present only while true."""
 
     READY = "Ready"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
     PORT_AVAILABLE = "PortAvailable"
     DRAINED = "Drained"
+    UNCONFIRMED = "Unconfirmed"
 
 
 class ConditionStatus(StrEnum):
@@ -269,19 +274,25 @@ class Evidence(StrEnum):
 
 
 class PastHolder(Part):
-    """A pod that held the port before, and what proved its end."""
+    """A pod that held the port before, and what proved its end.
+
+    `reason` is what an administrator attested; `returned` tells when a machine that had counted as removed was back.
+    """
 
     pod: PodReference
     node: NodeReference | None = None
     since: Timestamp | None = None
     until: Timestamp
     evidence: Evidence
+    reason: Annotated[str, Field(max_length=1024)] | None = None
+    returned: Timestamp | None = None
 
 
 class PortClaimStatus(Part):
     phase: ClaimPhase | None = None
     pod: PodReference | None = None
     node: NodeReference | None = None
+    reference_boot_id: str | None = None
     since: Timestamp | None = None
     evidence: Evidence | None = None
     reason: Annotated[str, Field(max_length=1024)] | None = None

@@ -26,6 +26,7 @@ from modelbackend_operator.model import Backend, ClaimPhase, Observation
 from modelbackend_operator.orders import answered
 from modelbackend_operator.problems import Problem, problem_in
 from modelbackend_operator.reasons import Reason
+from modelbackend_operator.words import unconfirmed_words
 
 STALLING = frozenset(
     {
@@ -36,6 +37,8 @@ STALLING = frozenset(
         Reason.PORT_TAKEN,
         Reason.PINNED_PORT_TAKEN,
         Reason.PINNED_PORT_WITHHELD,
+        Reason.UNCONFIRMED,
+        Reason.VOLUME_HELD_BY_WITNESS,
         Reason.DENIED,
         Reason.SURGE_UNSCHEDULABLE,
         Reason.RESTART_BUDGET_EXHAUSTED,
@@ -43,7 +46,7 @@ STALLING = frozenset(
 )
 """Waits that a person, not time, ends."""
 
-QUIET = frozenset({Reason.PORT_COOLING, Reason.BUSY_LIMIT})
+QUIET = frozenset({Reason.PORT_COOLING, Reason.PORT_WITHHELD, Reason.BUSY_LIMIT, Reason.NODE_LOSS_LIMIT})
 """Waits that concern nobody who reads the status."""
 
 PORT_TROUBLES = frozenset(
@@ -153,6 +156,7 @@ def _conditions(
         entries.append((Condition.STALLED, ConditionStatus.TRUE, problem.reason, problem.message))
     entries += _port_available(observation, backend, waits)
     entries += _drained(observation, waits)
+    entries += _unconfirmed(observation, waits)
     return [_entry(backend, now, *entry) for entry in entries]
 
 
@@ -214,7 +218,7 @@ def _port_available(observation: Observation, backend: Backend, waits: Sequence[
 
 def _drained(observation: Observation, waits: Sequence[Wait]) -> list[_Told]:
     """Present while an instance ends: False while requests finish, True once its server was told to end."""
-    stopping = [pod for pod in observation.pods if pod.stop is not None]
+    stopping = [pod for pod in observation.pods if pod.stop is not None and pod.handed_over is None]
     if not stopping:
         return []
     if all(pod.deleting for pod in stopping):
@@ -228,6 +232,15 @@ def _drained(observation: Observation, waits: Sequence[Wait]) -> list[_Told]:
         ]
     message = next((wait.message for wait in waits if wait.reason == Reason.DRAINING), "admission is closing")
     return [(Condition.DRAINED, ConditionStatus.FALSE, Reason.DRAINING, message or "admission is closing")]
+
+
+def _unconfirmed(observation: Observation, waits: Sequence[Wait]) -> list[_Told]:
+    """Present while a process may run on that was given up, or whose end is waited for beyond its time."""
+    withheld = {claim.message for claim in observation.claims if claim.phase is ClaimPhase.WITHHELD}
+    witnesses = {unconfirmed_words(observation, pod) for pod in observation.pods if pod.handed_over is not None}
+    waited_for = {wait.message for wait in waits if wait.reason == Reason.UNCONFIRMED}
+    told = sorted(withheld | witnesses | waited_for)
+    return [(Condition.UNCONFIRMED, ConditionStatus.TRUE, Reason.UNCONFIRMED, "; ".join(told))] if told else []
 
 
 def _entry(

@@ -28,7 +28,7 @@ from modelbackend_operator.actions import (
 )
 from modelbackend_operator.conditions import answer_orders, publish, says_already
 from modelbackend_operator.deferrals import put_aside
-from modelbackend_operator.instances import any_container_running, status_advertises
+from modelbackend_operator.instances import any_container_running, node_lost_at, status_advertises
 from modelbackend_operator.model import Observation, Pod
 from modelbackend_operator.model_lease import release
 from modelbackend_operator.orders import force_for
@@ -37,6 +37,7 @@ from modelbackend_operator.rollout import failures, in_order_of_ending
 from modelbackend_operator.settling import keep_budget, remove_finalizer, settle_claim, sweep_services
 from modelbackend_operator.starting import start
 from modelbackend_operator.stopping import stop
+from modelbackend_operator.volumes import await_volume
 
 
 def decide(observation: Observation, now: datetime) -> Decision:
@@ -72,7 +73,7 @@ def _is_asked(observation: Observation, pod: Pod) -> bool:
     backend = observation.backend
     if pod.deleting:  # only whether there is still somebody to tell the user's order
         return force_for(backend, pod) is not None
-    if pod.stop is not None:
+    if pod.stop is not None or node_lost_at(observation, pod) is not None:
         return True
     limited = backend is not None and backend.busy_timeout_seconds is not None and pod.serving_condition
     return limited or (pod.containers_ready and _is_news(observation, pod))
@@ -94,6 +95,7 @@ def _steps(observation: Observation, now: datetime) -> Iterator[Act | Wait | Non
     yield from failures(observation, now)
     for pod in in_order_of_ending(observation):
         yield stop(observation, pod, now)
+        yield await_volume(observation, pod, now)
     yield release(observation, now)
     for claim in observation.claims:
         yield settle_claim(observation, claim, now)

@@ -1,47 +1,89 @@
-"""How an ended instance is accounted for: the wait for proof, the release of its port, the removal of its object."""
+"""How an ended instance is accounted for: the wait for proof, the release of its port, the removal of its object.
 
+And what happens when proof does not come: the instance is handed over. Its pod stays as a witness, because the kubelet
+of a node that returns reports on it the end of what it had left running; its port stays withheld; and the instance, or
+the deletion of its backend, goes on without it.
+"""
+
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from modelbackend_operator.actions import Act, CoolClaim, DeletePod, RemovePodFinalizer, Wait
+from modelbackend_operator.actions import (
+    Act,
+    DeletePod,
+    HandOver,
+    RemovePodFinalizer,
+    Wait,
+    WithholdClaim,
+    WriteStopRecord,
+)
 from modelbackend_operator.api import Evidence
-from modelbackend_operator.instances import port_fits, staying_pod, wanted
-from modelbackend_operator.model import Claim, ClaimPhase, Observation, Pod
-from modelbackend_operator.proof import evidence_of_end
+from modelbackend_operator.evidence import evidence_of
+from modelbackend_operator.instances import claim_naming, waits_for_proof
+from modelbackend_operator.ledger import release
+from modelbackend_operator.model import ClaimPhase, NodeId, Observation, Pod
 from modelbackend_operator.reasons import Reason
-from modelbackend_operator.settling import free_service
+from modelbackend_operator.words import unconfirmed_words
 
 LINGER_SECONDS = 10
 """How long after its grace period a kubelet that is there has removed the object of an ended pod."""
+UNCONFIRMED_AFTER_SECONDS = 60
+"""Where no backend says otherwise any more."""
 
 
-def await_proof(observation: Observation, pod: Pod, now: datetime) -> Act | Wait:
-    evidence = evidence_of_end(pod)
+def await_proof(observation: Observation, pod: Pod, now: datetime) -> Act | Wait | None:
+    """None for a witness: it waits, and nothing waits for it."""
+    evidence = evidence_of(observation, pod)
     if evidence is not None:
         return _release(observation, pod, evidence, now)
+    if pod.handed_over is not None:
+        return _keep_as_witness(observation, pod)
+    due = overdue_at(observation, pod)
+    if now < due:
+        return Wait(Reason.TERMINATING, _awaited(observation, pod), due, pod.ordinal)
+    if waits_for_proof(observation):
+        if pod.stop is not None and pod.stop.yielded_at is None:
+            return Act(WriteStopRecord(pod, replace(pod.stop, yielded_at=now)))  # neighbours did not choose to wait
+        return Wait(Reason.UNCONFIRMED, unconfirmed_words(observation, pod), None, pod.ordinal)
+    return Act(HandOver(pod))
+
+
+def overdue_at(observation: Observation, pod: Pod) -> datetime:
+    """When the proof of a deleted pod's end should have come."""
+    backend = observation.backend
+    after_seconds = backend.unconfirmed_after_seconds if backend is not None else UNCONFIRMED_AFTER_SECONDS
+    assert pod.deleted_at is not None
+    return pod.deleted_at + timedelta(seconds=(pod.grace_seconds or 0) + after_seconds)
+
+
+def _awaited(observation: Observation, pod: Pod) -> str:
     where = f"pod {pod.ref.name} on node {pod.node}"
     trouble = observation.node_troubles.get(pod.node)
     silence = f"; the node is not Ready: {trouble}" if trouble else ""
-    message = f"waiting for the kubelet to report that every container of {where} has ended{silence}"
-    return Wait(Reason.TERMINATING, message, None, pod.ordinal)
+    return f"waiting for the kubelet to report that every container of {where} has ended{silence}"
+
+
+def _keep_as_witness(observation: Observation, pod: Pod) -> Act | None:
+    """Its port is withheld with all that can release it later; its object stays, except where a namespace must end."""
+    claim = claim_naming(observation, pod)
+    if claim is not None and claim.phase is ClaimPhase.BOUND:
+        node = observation.nodes.get(pod.node)
+        machine = node.identity if node is not None else NodeId(pod.node, "", "")
+        words = unconfirmed_words(observation, pod)
+        return Act(WithholdClaim(claim, Reason.UNCONFIRMED, words, machine if claim.node is None else None))
+    if observation.namespace_terminating and pod.has_finalizer:
+        return Act(RemovePodFinalizer(pod))
+    return None
 
 
 def _release(observation: Observation, pod: Pod, evidence: Evidence, now: datetime) -> Act | Wait:
     """With proof: the port's Service (if the instance ends), the claim, the pod's finalizer, at last its object."""
     for claim in observation.claims:
         if claim.pod_uid == pod.ref.uid and claim.phase in (ClaimPhase.BOUND, ClaimPhase.WITHHELD):
-            kept = _keeps_its_port(observation, claim)
-            return (None if kept else free_service(observation, claim)) or Act(CoolClaim(claim, evidence))
+            return release(observation, claim, evidence)
     if pod.has_finalizer:
         return Act(RemovePodFinalizer(pod))
     return _await_removal(pod, now)
-
-
-def _keeps_its_port(observation: Observation, claim: Claim) -> bool:
-    """The instance is to run again behind this port: its Service stays, and selects nothing meanwhile."""
-    backend = observation.backend
-    if backend is None or not wanted(observation, claim.ordinal) or not port_fits(backend, claim):
-        return False
-    return staying_pod(observation, claim.ordinal) is None  # else it runs already, behind a port of its own
 
 
 def _await_removal(pod: Pod, now: datetime) -> Act | Wait:

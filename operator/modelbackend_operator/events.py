@@ -9,15 +9,20 @@ from modelbackend_operator.actions import (
     CreateClaim,
     CreatePod,
     DeletePod,
+    ExplainClaim,
+    HandOver,
+    RecordReturn,
     ReserveClaim,
     SetServing,
     WithholdClaim,
     WriteStatus,
     WriteStopRecord,
 )
-from modelbackend_operator.api import Condition
+from modelbackend_operator.api import MODELBACKEND_KIND, PORTCLAIM_KIND, Condition, Evidence
 from modelbackend_operator.model import Observation, Pod, StopRecord
+from modelbackend_operator.reasons import Reason
 from modelbackend_operator.timestamps import rfc3339
+from modelbackend_operator.words import unconfirmed_words
 
 
 class EventType(StrEnum):
@@ -27,27 +32,31 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One Event about a ModelBackend (`kubectl describe mb` shows it)."""
+    """One Event about a ModelBackend or a PortClaim (`kubectl describe` shows it)."""
 
     namespace: str
+    """Empty for a PortClaim, which is in none."""
     name: str
     uid: str
     type: EventType
     reason: str
     """UpperCamelCase, of a small fixed set."""
     message: str
+    kind: str = MODELBACKEND_KIND
 
 
 def events_of(action: Action, observation: Observation) -> tuple[Event, ...]:
     """To be posted once the action is applied; empty when there is no object left to speak of."""
-    backend, words = observation.backend, _words(action)
-    if backend is None or words is None:
+    backend, words = observation.backend, _words(action, observation)
+    if words is None:
         return ()
-    kind, reason, message = words
-    return (Event(backend.ref.namespace, backend.ref.name, backend.ref.uid, kind, reason, message),)
+    claim = getattr(action, "claim", None)
+    if claim is not None and (backend is None or isinstance(action, ExplainClaim | RecordReturn)):
+        return (Event("", claim.ref.name, claim.ref.uid, *words, kind=PORTCLAIM_KIND),)
+    return (Event(backend.ref.namespace, backend.ref.name, backend.ref.uid, *words),) if backend is not None else ()
 
 
-def _words(action: Action) -> tuple[EventType, str, str] | None:
+def _words(action: Action, observation: Observation) -> tuple[EventType, str, str] | None:
     match action:
         case CreateClaim(port=port, ordinal=ordinal):
             return EventType.NORMAL, "PortClaimed", f"claimed port {port} for instance {ordinal}"
@@ -65,13 +74,32 @@ def _words(action: Action) -> tuple[EventType, str, str] | None:
             return _recorded(pod, pod.stop, record)
         case DeletePod(pod=pod) if pod.stop is not None and not pod.deleting:
             return _ended(action)
-        case CoolClaim(claim=claim, evidence=evidence):
-            message = f"port {claim.port} of pod {claim.pod_name} is free again after its reuse delay: {evidence}"
-            return EventType.NORMAL, "PortReleased", message
-        case WithholdClaim(claim=claim, message=message):
-            return EventType.WARNING, "PortWithheld", f"port {claim.port} stays withheld: {message}"
+        case HandOver(pod=pod):
+            message = f"instance {pod.ordinal} goes on without proof: {unconfirmed_words(observation, pod)}"
+            return EventType.WARNING, Reason.UNCONFIRMED, message
         case WriteStatus():
             return _newly_refused(action) or _newly_stalled(action)
+        case _:
+            return _words_of_ledger(action)
+
+
+def _words_of_ledger(action: Action) -> tuple[EventType, str, str] | None:
+    match action:
+        case CoolClaim(claim=claim, evidence=evidence):
+            word = claim.attestation if evidence == Evidence.ATTESTED else None
+            why = f"{evidence}: {word.reason}" if word is not None else evidence
+            message = f"port {claim.port} of pod {claim.pod_name} is free again after its reuse delay: {why}"
+            return EventType.NORMAL, "PortReleased", message
+        case ExplainClaim(reason=Reason.ATTESTATION_REFUSED | Reason.STILL_ANSWERING as reason, message=message):
+            return EventType.WARNING, reason, message
+        case RecordReturn(claim=claim, node=node):
+            message = (
+                f"node {node.name} is back in boot {node.boot_id}, in which a pod ran behind port {claim.port}; it was "
+                "taken as ended when the Node was removed: evidence.nodeRemoved must not be Accept in this cluster"
+            )
+            return EventType.WARNING, Reason.NODE_RETURNED, message
+        case WithholdClaim(claim=claim, message=message):
+            return EventType.WARNING, "PortWithheld", f"port {claim.port} stays withheld: {message}"
         case _:
             return None
 
@@ -87,7 +115,7 @@ def _recorded(pod: Pod, before: StopRecord | None, record: StopRecord) -> tuple[
         return EventType.NORMAL, "Extended", f"{who} may drain until {rfc3339(record.deadline)}: {record.extended}"
     if record.yielded_at is not None and before.yielded_at is None:
         message = f"the stop of {who} goes on past its time; others of the model need not wait for it any more"
-        return EventType.WARNING, "Busy", message
+        return EventType.WARNING, Reason.UNCONFIRMED if pod.deleting else "Busy", message
     return None
 
 

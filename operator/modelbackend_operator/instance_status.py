@@ -56,7 +56,7 @@ def _seen(observation: Observation, backend: Backend, ordinal: int, waits: Seque
     cause = wait if wait is not None and wait.reason == Reason.RESTART_BUDGET_EXHAUSTED else problem or wait
     return Instance(
         ordinal=ordinal,
-        phase=_phase(observation, pod),
+        phase=InstancePhase.UNCONFIRMED if _is_overdue(wait) else _phase(observation, pod),
         pod=PodReference(name=pod.ref.name, uid=pod.ref.uid),
         node=NodeReference(name=node.name, uid=node.uid, boot_id=node.boot_id or None) if node else None,
         address=_address(observation, backend, pod, claim),
@@ -104,7 +104,7 @@ def _without_pod(observation: Observation, ordinal: int, wait: Wait | None) -> I
             phase=InstancePhase.UNCONFIRMED,
             pod=pod,
             port=vanished.port,
-            reason=Reason.POD_MISSING,
+            reason=vanished.reason or Reason.POD_MISSING,
             message=message,
         )
     return Instance(
@@ -113,6 +113,10 @@ def _without_pod(observation: Observation, ordinal: int, wait: Wait | None) -> I
         reason=wait.reason if wait is not None else None,
         message=(wait.message or None) if wait is not None else None,
     )
+
+
+def _is_overdue(wait: Wait | None) -> bool:
+    return wait is not None and wait.reason == Reason.UNCONFIRMED
 
 
 def _phase(observation: Observation, pod: Pod) -> InstancePhase:

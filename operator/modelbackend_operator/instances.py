@@ -1,5 +1,7 @@
 """Views over an observation that several rules share: which pod, which claim, whose Lease, and is it to be stopped."""
 
+from datetime import datetime, timedelta
+
 from modelbackend_operator.model import (
     Backend,
     Claim,
@@ -10,6 +12,7 @@ from modelbackend_operator.model import (
     ServerReport,
     Service,
     StopReason,
+    WhenUnconfirmed,
 )
 from modelbackend_operator.orders import force_for
 from modelbackend_operator.proof import rejected_at_admission
@@ -17,8 +20,11 @@ from modelbackend_operator.restarts import exhausted, given_up, status_entry
 
 
 def pods_of(observation: Observation, ordinal: int) -> tuple[Pod, ...]:
-    """Oldest first, the same order for every observer. Creation is told to the second: what replaces is younger."""
-    mine = [pod for pod in observation.pods if pod.ordinal == ordinal]
+    """Oldest first, the same order for every observer. Creation is told to the second: what replaces is younger.
+
+    Without witnesses, who stand for no instance any more.
+    """
+    mine = [pod for pod in observation.pods if pod.ordinal == ordinal and pod.handed_over is None]
     uids = {pod.ref.uid for pod in mine}
     return tuple(sorted(mine, key=lambda pod: (pod.created_at, pod.replaces in uids, pod.ref.name)))
 
@@ -49,6 +55,20 @@ def wanted(observation: Observation, ordinal: int) -> bool:
     """The spec asks for this instance now, and nothing ends the backend."""
     backend = observation.backend
     return backend is not None and backend.deleting_since is None and ordinal in backend.ordinals
+
+
+def waits_for_proof(observation: Observation) -> bool:
+    """Without proof the instance is not replaced and its backend does not end: shutdown.whenUnconfirmed is Wait."""
+    backend = observation.backend
+    return backend is not None and backend.when_unconfirmed is WhenUnconfirmed.WAIT
+
+
+def node_lost_at(observation: Observation, pod: Pod) -> datetime | None:
+    """When the loss of its node ends this pod's instance; None while the node is there, or where no limit is set."""
+    backend, node = observation.backend, observation.nodes.get(pod.node)
+    if backend is None or backend.node_loss_seconds is None or node is None or node.lost_since is None:
+        return None
+    return node.lost_since + timedelta(seconds=backend.node_loss_seconds)
 
 
 def claim_naming(observation: Observation, pod: Pod) -> Claim | None:

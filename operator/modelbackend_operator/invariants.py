@@ -8,7 +8,7 @@ no moment shows (NeverRunTwice, Isolation, and that everything ends) are tested 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from modelbackend_operator.actions import (
     AbortServer,
@@ -17,6 +17,7 @@ from modelbackend_operator.actions import (
     DeleteClaim,
     DeletePod,
     DrainServer,
+    HandOver,
     RemoveClaimFinalizer,
     RemoveFinalizer,
     RemovePodFinalizer,
@@ -24,6 +25,7 @@ from modelbackend_operator.actions import (
     WriteStatus,
     WriteStopRecord,
 )
+from modelbackend_operator.evidence import evidence_elsewhere, evidence_of, trail_of_claim
 from modelbackend_operator.instances import claim_naming, is_serving, status_advertises, status_names
 from modelbackend_operator.model import Backend, Claim, ClaimPhase, Cut, Observation, Pod, StopReason
 from modelbackend_operator.proof import evidence_of_end
@@ -90,7 +92,7 @@ def port_withheld(snapshot: Snapshot) -> Breaches:
 
 
 def one_shutdown_per_model(snapshot: Snapshot) -> Breaches:
-    """At most one instance of a model is, by our decision, between its stop record and its proof.
+    """At most one instance of a model is, by our decision, between its stop record and proof or hand-over.
 
     One whose record says that it gave way is counted no more: it is busy past its deadline, or unconfirmed.
     """
@@ -98,7 +100,7 @@ def one_shutdown_per_model(snapshot: Snapshot) -> Breaches:
     for observation in snapshot.observations:
         for pod in observation.pods:
             stop = pod.stop
-            if stop is None or stop.yielded_at is not None or evidence_of_end(pod) is not None:
+            if stop is None or stop.yielded_at is not None or not _may_run_as_instance(pod):
                 continue
             ours = stop.reason is not StopReason.FOREIGN and observation.backend is not None
             if stop.epoch or ours:
@@ -107,15 +109,22 @@ def one_shutdown_per_model(snapshot: Snapshot) -> Breaches:
 
 
 def no_double_pod(snapshot: Snapshot) -> Breaches:
-    """At most one unproven pod of an instance is behind no gate, besides the one that takes its place (Surge)."""
+    """At most one unproven pod of an instance is behind no gate, besides the one that takes its place (Surge).
+
+    Those that were handed over stand for no instance any more.
+    """
     for observation in snapshot.observations:
-        let_through = [pod for pod in observation.pods if not pod.gated and evidence_of_end(pod) is None]
+        let_through = [pod for pod in observation.pods if not pod.gated and _may_run_as_instance(pod)]
         uids = {pod.ref.uid for pod in let_through}
         through: dict[int, list[str]] = defaultdict(list)
         for pod in let_through:
             if pod.replaces not in uids:
                 through[pod.ordinal].append(pod.ref.uid)
         yield from (f"instance {ordinal} has pods {pods}" for ordinal, pods in through.items() if len(pods) > 1)
+
+
+def _may_run_as_instance(pod: Pod) -> bool:
+    return pod.handed_over is None and evidence_of_end(pod) is None
 
 
 # -- at every write ---------------------------------------------------------------------------------------------------
@@ -154,7 +163,7 @@ def force_only_after_deadline(step: Step) -> Breaches:
     A record gives way to the others of its model only past its deadline, or when its pod was told to end.
     """
     match step.action:
-        case DeletePod(pod=pod, grace_seconds=0) if evidence_of_end(pod) is None:
+        case DeletePod(pod=pod, grace_seconds=0) if evidence_of(_now_of(step), pod) is None:
             yield f"pod {pod.ref.uid} is deleted with grace 0, without proof"
         case DeletePod(pod=pod) | AbortServer(pod=pod):
             in_flight = sum(process.in_flight for process in step.before.processes if process.pod_uid == pod.ref.uid)
@@ -184,9 +193,10 @@ def _is_ordered(backend: Backend | None, pod: Pod, cut: Cut) -> bool:
 
 
 def evidence_not_absence(step: Step) -> Breaches:
-    """Only proof in the pod's own object opens its claim or lets the object go.
+    """Only proof opens a claim or lets a pod's object go; a witness may go, its port withheld, for its namespace's end.
 
-    Proof once seen stays true, so it may be that of the look: meanwhile somebody may have removed the object.
+    And no pod is given up before its grace period is over. Proof once seen stays true, so it may be that of the look:
+    meanwhile somebody may have removed the object.
     """
     match step.action:
         case CoolClaim(claim=claim) | DeleteClaim(claim=claim) | RemoveClaimFinalizer(claim=claim):
@@ -194,19 +204,26 @@ def evidence_not_absence(step: Step) -> Breaches:
             if claim.phase in HOLDING and not any(_is_proven(look, claim) for look in looks):
                 yield f"port {claim.port} is released, and nothing proves the end of pod {claim.pod_uid}"
         case RemovePodFinalizer(pod=pod):
-            if evidence_of_end(pod) is None:
+            world = _now_of(step)
+            may_go = pod.handed_over is not None and world.namespace_terminating and _is_accounted_for(world, pod)
+            if evidence_of(world, pod) is None and not may_go:
                 yield f"pod {pod.ref.uid} is let go without proof"
+        case HandOver(pod=pod):
+            if pod.deleted_at is None or step.now < pod.deleted_at + timedelta(seconds=pod.grace_seconds or 0):
+                yield f"pod {pod.ref.uid} is given up within its grace period"
 
 
 def finalizer_last(step: Step) -> Breaches:
-    """When a backend goes, nothing of it runs and nothing is bound, but ports withheld with their reason.
+    """When a backend goes, nothing of it runs and nothing is bound, but witnesses and ports withheld with a reason.
 
     A pod behind its gate does not run: one that a late write made is swept after its backend.
     """
     if not isinstance(step.action, RemoveFinalizer):
         return
     world = _now_of(step)
-    yield from (f"pod {pod.ref.uid} is left" for pod in world.pods if not pod.gated)
+    yield from (f"pod {pod.ref.uid} is left" for pod in world.pods if pod.handed_over is None and not pod.gated)
+    unaccounted = (pod for pod in world.pods if pod.handed_over is not None and not _is_accounted_for(world, pod))
+    yield from (f"the port of witness {pod.ref.uid} is not withheld" for pod in unaccounted)
     yield from (f"port {c.port} is left bound" for c in world.claims if c.phase is ClaimPhase.BOUND)
 
 
@@ -218,7 +235,15 @@ def _now_of(step: Step) -> Observation:
 
 def _is_proven(world: Observation, claim: Claim) -> bool:
     pod: Pod | None = next((pod for pod in world.pods if pod.ref.uid == claim.pod_uid), None)
-    return pod is not None and evidence_of_end(pod) is not None
+    if pod is not None:
+        return evidence_of(world, pod) is not None
+    return evidence_elsewhere(world, trail_of_claim(world, claim)) is not None
+
+
+def _is_accounted_for(world: Observation, witness: Pod) -> bool:
+    """Its port is withheld, or proven free; or it has none."""
+    claim = claim_naming(world, witness)
+    return claim is None or claim.phase in (ClaimPhase.WITHHELD, ClaimPhase.COOLING)
 
 
 ON_SNAPSHOT: Mapping[str, Callable[[Snapshot], Breaches]] = {

@@ -80,6 +80,13 @@ SHARED = frozenset({Kind.LEASE, Kind.NODE, Kind.NAMESPACE})
 """A change of one of these concerns every backend with which it shares a term."""
 
 
+def nodes_of_claim(raw: Raw) -> set[str]:
+    """Names of the machine of its holder, and of those that were taken for gone and may come back."""
+    status = raw.get("status", {})
+    told = [status.get("node"), *(entry.get("node") for entry in status.get("history") or ())]
+    return {node["name"] for node in told if node and node.get("name")}
+
+
 def terms_of(kind: Kind, raw: Raw) -> frozenset[Term]:
     return frozenset(_terms(kind, raw))
 
@@ -93,9 +100,7 @@ def _terms(kind: Kind, raw: Raw) -> Iterator[Term]:
             yield by_lease(lease_name(metadata["namespace"], model_of(raw)))
         case Kind.CLAIM:
             yield by_backend(raw["spec"]["backend"]["uid"])
-            node = raw.get("status", {}).get("node", {}).get("name")
-            if node:
-                yield by_node(node)
+            yield from map(by_node, nodes_of_claim(raw))
         case Kind.POD | Kind.SERVICE | Kind.BUDGET:
             yield by_namespace(metadata["namespace"])
             owner = owner_uid(raw)

@@ -24,12 +24,13 @@ from modelbackend_operator.actions import (
     RemakeToken,
     Unknown,
 )
-from modelbackend_operator.api import API_VERSION, MANAGED_BY, MODELBACKEND_KIND, InstancePhase
+from modelbackend_operator.api import API_VERSION, MANAGED_BY, InstancePhase
 from modelbackend_operator.cache import Cache, Keys
 from modelbackend_operator.cluster import ClusterUnavailable
 from modelbackend_operator.decide import servers_to_ask
 from modelbackend_operator.drain_client import DrainClient, control_token
 from modelbackend_operator.events import Event
+from modelbackend_operator.evidence import ports_to_ask
 from modelbackend_operator.kinds import Kind, Raw
 from modelbackend_operator.kubernetes_api import KindRefusedError, KubernetesApi, Listing, outcome_of
 from modelbackend_operator.live_read import read_live, refresh
@@ -39,6 +40,7 @@ from modelbackend_operator.patches import Verb, Write, write_of
 from modelbackend_operator.reading import owner_uid
 from modelbackend_operator.settings import Settings
 from modelbackend_operator.snapshot import observation_of
+from modelbackend_operator.still_answering import still_answering
 from modelbackend_operator.timestamps import rfc3339
 
 PORT_OUTSIDE_SECONDS = 60
@@ -144,9 +146,14 @@ class KubernetesCluster:
         )
         asked = {pod.ref.uid: await self._servers.status(backend_uid, pod) for pod in servers_to_ask(observation)}
         reports = {uid: answer for uid, answer in asked.items() if isinstance(answer, ServerReport)}
+        answering = await still_answering(
+            backend_uid, ports_to_ask(observation), timeout_seconds=self._settings.control_timeout_seconds
+        )
         refusing = frozenset(uid for uid, answer in asked.items() if answer is TokenRefused.ANSWER)
         free_since = self._free_since(backend_uid, observation)
-        return replace(observation, servers=reports, refusing=refusing, lease_free_since=free_since)
+        return replace(
+            observation, servers=reports, refusing=refusing, answering=answering, lease_free_since=free_since
+        )
 
     def _free_since(self, backend_uid: str, observation: Observation) -> datetime | None:
         """Since when the model's Lease has been seen free while others wait. A matter of manners, not of safety."""
@@ -248,7 +255,7 @@ class KubernetesCluster:
         return owner_uid(raw) if raw is not None else ""
 
     async def post_event(self, event: Event) -> None:
-        path = f"/api/v1/namespaces/{event.namespace}/events"
+        path = f"/api/v1/namespaces/{_namespace_of(event)}/events"
         answer = await self._api.call("POST", path, body=_event_body(event, datetime.now(UTC)))
         if not answer.ok:
             log.info("Event %s of %s/%s is lost: %s", event.reason, event.namespace, event.name, answer.message)
@@ -265,15 +272,20 @@ def _node_ports(service: Raw) -> set[int]:
     return {number for number in numbers if number}
 
 
+def _namespace_of(event: Event) -> str:
+    """Events are namespaced; those of objects that are in no namespace are kept in this one."""
+    return event.namespace or "default"
+
+
 def _event_body(event: Event, now: datetime) -> dict[str, object]:
     moment = rfc3339(now)
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{event.name[:200]}.{time.time_ns():x}", "namespace": event.namespace},
+        "metadata": {"name": f"{event.name[:200]}.{time.time_ns():x}", "namespace": _namespace_of(event)},
         "involvedObject": {
             "apiVersion": API_VERSION,
-            "kind": MODELBACKEND_KIND,
+            "kind": event.kind,
             "namespace": event.namespace,
             "name": event.name,
             "uid": event.uid,

@@ -7,7 +7,7 @@ nothing is concluded from half of it.
 
 from modelbackend_operator.api import LABEL_BACKEND_UID
 from modelbackend_operator.cache import Cache
-from modelbackend_operator.kinds import Kind, Raw, by_backend, by_lease
+from modelbackend_operator.kinds import Kind, Raw, by_backend, by_lease, nodes_of_claim
 from modelbackend_operator.kubernetes_api import KubernetesApi
 from modelbackend_operator.manifests import lease_name
 from modelbackend_operator.observe import model_of
@@ -91,7 +91,7 @@ def _sharers(cache: Cache, backend_uid: str) -> set[str]:
 def _nodes_of(cache: Cache, backend_uid: str) -> set[str]:
     term = by_backend(backend_uid)
     scheduled = {raw["spec"].get("nodeName", "") for raw in cache.find(Kind.POD, term)}
-    recorded = {(raw.get("status", {}).get("node") or {}).get("name", "") for raw in cache.find(Kind.CLAIM, term)}
+    recorded = {name for raw in cache.find(Kind.CLAIM, term) for name in nodes_of_claim(raw)}
     return (scheduled | recorded) - {""}
 
 

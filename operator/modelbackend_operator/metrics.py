@@ -12,10 +12,13 @@ from modelbackend_operator.actions import (
     Action,
     Applied,
     CoolClaim,
+    HandOver,
     Outcome,
+    RecordReturn,
     RemoveFinalizer,
     SetServing,
     WithholdClaim,
+    WriteStopRecord,
 )
 from modelbackend_operator.model import ClaimPhase, Observation
 
@@ -60,6 +63,17 @@ class Metrics:
             "modelbackend_operator_claims_withheld",
             "Ports kept because their last process was not proven to have ended, by reason.",
             ("reason",),
+            registry=self.registry,
+        )
+
+        self._unconfirmed = Counter(
+            "modelbackend_operator_instances_unconfirmed",
+            "Instances handed over, or waited for, because the proof of their pod's end was overdue.",
+            registry=self.registry,
+        )
+        self._returned = Counter(
+            "modelbackend_operator_node_returned_alarms",
+            "Machines that came back in the same boot after their removal had counted as proof.",
             registry=self.registry,
         )
 
@@ -121,6 +135,12 @@ class Metrics:
                     self._ends.observe(_seconds_since(began or claim.since))
             case WithholdClaim(reason=reason):
                 self._withheld.labels(str(reason)).inc()
+            case HandOver():
+                self._unconfirmed.inc()
+            case WriteStopRecord(pod=pod, record=record) if pod.deleting and record.yielded_at is not None:
+                self._unconfirmed.inc()
+            case RecordReturn():
+                self._returned.inc()
             case RemoveFinalizer(backend=backend) if backend.deleting_since is not None:
                 self._deletes.observe(_seconds_since(backend.deleting_since))
 

@@ -51,6 +51,23 @@ class Rollout(StrEnum):
     SURGE = "Surge"
 
 
+class WhenUnconfirmed(StrEnum):
+    """What happens to an instance whose end is overdue and not proven."""
+
+    HAND_OVER = "HandOver"
+    """Its port stays withheld, its pod stays as a witness, and a replacement starts beside it."""
+    WAIT = "Wait"
+    """It blocks its replacement and the deletion of its backend until there is proof."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attestation:
+    """An administrator's word, by annotation, that no process of this pod runs any more."""
+
+    pod_uid: str
+    reason: str
+
+
 # -- the ModelBackend ------------------------------------------------------------------------------------------------
 
 
@@ -86,6 +103,13 @@ class Backend:
     """None: no limit."""
     backoff_seconds: int = 10
     max_backoff_seconds: int = 300
+    unconfirmed_after_seconds: int = 60
+    """From the end of a pod's grace period until its missing proof is overdue."""
+    when_unconfirmed: WhenUnconfirmed = WhenUnconfirmed.HAND_OVER
+    node_loss_seconds: int | None = None
+    """An instance on a node that is lost for so long is ended; None leaves it to the cluster's own eviction."""
+    attestation: Attestation | None = None
+    """For an instance that has no PortClaim to attest on."""
     status: Mapping[str, Any] = field(default_factory=dict)
     raw: Mapping[str, Any] = field(default_factory=dict)
 
@@ -112,6 +136,24 @@ class NodeId:
 
 
 @dataclass(frozen=True, slots=True)
+class Node(NodeId):
+    """A machine as its Node object tells of it now."""
+
+    heartbeat_at: datetime | None = None
+    """When its kubelet wrote this status, boot id included, by its own clock."""
+    lost_since: datetime | None = None
+    """Since when it is not Ready; None while it is."""
+    out_of_service: bool = False
+    """Tainted by an administrator (or a fencing agent) who knows that the machine is off."""
+    address: str = ""
+    """InternalIP, for asking a port; never written down, because nodes may swap addresses."""
+
+    @property
+    def identity(self) -> NodeId:
+        return NodeId(self.name, self.uid, self.boot_id)
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A PortClaim of this backend."""
 
@@ -126,6 +168,16 @@ class Claim:
     since: datetime
     has_finalizer: bool
     terminating: bool
+    reference_boot_id: str = ""
+    """In which boot the node was after its kubelet could not start the holder any more; another one proves its end."""
+    reason: str = ""
+    message: str = ""
+    """Why it is withheld, as written in its status."""
+    attestation: Attestation | None = None
+    past_pods: frozenset[str] = frozenset()
+    """Uids of holders whose end was proven, as far as the claim remembers."""
+    removed_nodes: tuple[NodeId, ...] = ()
+    """Machines of past holders that counted as ended because the Node was removed, and that nobody has seen since."""
     raw: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -178,6 +230,7 @@ class StopReason(StrEnum):
     """The kubelet gave the pod up: evicted it, or shut its node down."""
     RESTARTS_EXHAUSTED = "RestartBudgetExhausted"
     FOREIGN = "PodDeletedByOthers"
+    NODE_LOST = "NodeLost"
     BUSY_TIMEOUT = "BusyTimeout"
     ORDERED = "Ordered"
 
@@ -244,6 +297,11 @@ class Pod:
     """Uid of the pod beside which a Surge rollout made this one; empty for all others."""
     token_made_at: datetime | None = None
     """When the control token's Secret was made again for it; None: it was made with the pod, and not since."""
+    handed_over: datetime | None = None
+    """When its missing proof was overdue and it was given up as this instance: from then on it is a witness, which
+    holds neither Lease nor ordinal nor the backend's deletion; its port stays withheld until there is proof."""
+    volume_claims: frozenset[str] = frozenset()
+    """PersistentVolumeClaims that it mounts."""
     labels_intact: bool = True
     """Still labelled as ours; a watch that asks for our label does not show a pod that has lost it."""
     withdrawn: bool = False
@@ -406,7 +464,7 @@ class Observation:
     pods: tuple[Pod, ...]
     services: tuple[Service, ...]
     lease: Lease | None
-    nodes: Mapping[str, NodeId]
+    nodes: Mapping[str, Node]
     servers: Mapping[str, ServerReport]
     """By pod uid; only reachable servers that were asked."""
     ports: Ports
@@ -423,5 +481,9 @@ class Observation:
     deferred: Mapping[Key, Deferral] = field(default_factory=dict)
     budgets: tuple[Budget, ...] | None = None
     """None: the operator may not read or make them here, and leaves them alone."""
+    accepts_node_removed: bool = False
+    """The operator is told that a Node object goes only when its machine is gone (evidence.nodeRemoved: Accept)."""
+    answering: frozenset[str] = frozenset()
+    """Uids of pods that still answer under their own identity on their port, against the word that they have ended."""
     refusing: frozenset[str] = frozenset()
     """Uids of asked pods whose server does not accept the operator's control token."""

@@ -26,9 +26,11 @@ PRECEDENCE_SECONDS = 30
 
 
 def stop_is_open(pod: Pod) -> bool:
-    """Between a stop record of our decision and proof, and not known to hold up its neighbours no longer."""
+    """Between a stop record of our decision and proof or hand-over, and neighbours are not told to go ahead."""
     stop = pod.stop
-    return stop is not None and bool(stop.epoch) and stop.yielded_at is None and evidence_of_end(pod) is None
+    if stop is None or not stop.epoch or stop.yielded_at is not None:
+        return False
+    return pod.handed_over is None and evidence_of_end(pod) is None
 
 
 # -- taking it --------------------------------------------------------------------------------------------------------
@@ -112,7 +114,7 @@ def give_way(observation: Observation, pod: Pod, now: datetime) -> Act | None:
 
 
 def release(observation: Observation, now: datetime) -> Act | None:
-    """Given back when the pod it was taken for has gone, has ended, has given way, or cannot even be recorded.
+    """Given back when the pod it was taken for is gone, has ended, was handed over or gave way, or cannot be recorded.
 
     The last is no permanent fact. But a refusal is an answer: no write of that record is on its way any more.
     """
@@ -120,7 +122,7 @@ def release(observation: Observation, now: datetime) -> Act | None:
     if lease is None or lease.holder is None or lease.holder.backend_uid != observation.backend_uid:
         return None
     pod = next((pod for pod in observation.pods if pod.ref.uid == lease.holder.pod_uid), None)
-    if pod is not None and evidence_of_end(pod) is None:
+    if pod is not None and pod.handed_over is None and evidence_of_end(pod) is None:
         given_way = pod.stop is not None and pod.stop.yielded_at is not None
         unrecorded = pod.stop is None and _is_refused_for_long(observation, pod.ref.uid, now)
         if not given_way and not unrecorded:

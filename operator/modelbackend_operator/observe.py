@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from modelbackend_operator.api import (
+    ANNOTATION_ATTEST,
     ANNOTATION_EXTEND,
     ANNOTATION_FORCE,
     ANNOTATION_HOLDER,
@@ -15,14 +16,17 @@ from modelbackend_operator.api import (
     ANNOTATION_STOP,
     ANNOTATION_TEMPLATE_HASH,
     ANNOTATION_TOKEN_MADE,
+    ANNOTATION_UNCONFIRMED,
     LABEL_BACKEND_UID,
     LABEL_MANAGED_BY,
     LABEL_ORDINAL,
     LABEL_POD_UID,
     LABEL_SERVING,
     MANAGED_BY,
+    OUT_OF_SERVICE,
     READINESS_GATE,
     SCHEDULING_GATE,
+    Evidence,
 )
 from modelbackend_operator.manifests import (
     INSTANCE_PORTS,
@@ -33,6 +37,7 @@ from modelbackend_operator.manifests import (
     shared_selector,
 )
 from modelbackend_operator.model import (
+    Attestation,
     Backend,
     Budget,
     Claim,
@@ -43,6 +48,7 @@ from modelbackend_operator.model import (
     Exposure,
     Holder,
     Lease,
+    Node,
     NodeId,
     OrderKind,
     Pod,
@@ -79,6 +85,7 @@ from modelbackend_operator.timestamps import parse_time
 
 _NOBODYS_ORDINAL = -1
 _CRASH_LOOP = "CrashLoopBackOff"
+_INTERNAL_IP = "InternalIP"
 
 
 # -- ModelBackend ----------------------------------------------------------------------------------------------------
@@ -116,6 +123,10 @@ def backend_from(raw: Raw, *, allow_host_path: bool) -> Backend:
         max_restarts=restart.max_restarts,
         backoff_seconds=restart.backoff_seconds,
         max_backoff_seconds=restart.max_backoff_seconds,
+        unconfirmed_after_seconds=shutdown.unconfirmed_after_seconds,
+        when_unconfirmed=shutdown.when_unconfirmed,
+        node_loss_seconds=shutdown.node_loss_seconds,
+        attestation=_attestation(raw),
         status=mapping(raw.get("status")),
         raw=raw,
     )
@@ -157,7 +168,9 @@ def _refused(spec: ModelBackendSpec | InvalidSpec, allow_host_path: bool) -> tup
 
 def claim_from(raw: Raw) -> Claim:
     spec, status = mapping(raw.get("spec")), mapping(raw.get("status"))
-    pod, node = mapping(status.get("pod")), mapping(status.get("node"))
+    pod, past = mapping(status.get("pod")), entries(status.get("history"))
+    removed = [entry for entry in past if entry.get("evidence") == Evidence.NODE_REMOVED and not entry.get("returned")]
+    nodes = [_node_id(entry.get("node")) for entry in removed]
     return Claim(
         ref=ref(raw),
         port=spec["port"],
@@ -166,16 +179,33 @@ def claim_from(raw: Raw) -> Claim:
         phase=_claim_phase(status.get("phase")),
         pod_name=pod.get("name", ""),
         pod_uid=pod.get("uid", ""),
-        node=NodeId(node["name"], node.get("uid", ""), node.get("bootID", "")) if node.get("name") else None,
+        node=_node_id(status.get("node")),
         since=parse_time(status.get("since")) or created_at(raw),
         has_finalizer=has_finalizer(raw),
         terminating=terminating(raw),
+        reference_boot_id=status.get("referenceBootID", ""),
+        reason=status.get("reason", ""),
+        message=status.get("message", ""),
+        attestation=_attestation(raw),
+        past_pods=frozenset(str(mapping(entry.get("pod")).get("uid")) for entry in past),
+        removed_nodes=tuple(node for node in nodes if node is not None and node.boot_id),
         raw=raw,
     )
 
 
+def _node_id(node: object) -> NodeId | None:
+    told = mapping(node)
+    return NodeId(told["name"], told.get("uid", ""), told.get("bootID", "")) if told.get("name") else None
+
+
+def _attestation(raw: Raw) -> Attestation | None:
+    """`<pod uid> <reason>`; the reason may be missing, and is then asked for."""
+    pod_uid, _, reason = str(annotations(raw).get(ANNOTATION_ATTEST, "")).strip().partition(" ")
+    return Attestation(pod_uid, reason.strip()) if pod_uid else None
+
+
 def _claim_phase(phase: object) -> ClaimPhase:
-    """A new claim has none. One that a later version wrote is left to that version: Withheld is never touched."""
+    """A new claim has none. One that a later version wrote counts as Withheld: only proof opens it."""
     if not phase:
         return ClaimPhase.RESERVED
     return word(ClaimPhase, phase) or ClaimPhase.WITHHELD
@@ -221,6 +251,8 @@ def pod_from(raw: Raw) -> Pod:
         and _any_ended_after(status, parse_time(disruption.get("lastTransitionTime"))),
         replaces=annotations(raw).get(ANNOTATION_REPLACES, ""),
         token_made_at=parse_time(annotations(raw).get(ANNOTATION_TOKEN_MADE)),
+        handed_over=parse_time(annotations(raw).get(ANNOTATION_UNCONFIRMED)),
+        volume_claims=_volume_claims(spec),
         labels_intact=_labels_intact(raw),
         withdrawn=conditions.get(READINESS_GATE, {}).get("status") == "False",
     )
@@ -249,6 +281,11 @@ def _labels_intact(raw: Raw) -> bool:
 def _host_port(spec: Raw) -> int | None:
     ports = (port for container in entries(spec.get("containers")) for port in entries(container.get("ports")))
     return next((port["hostPort"] for port in ports if port.get("hostPort")), None)
+
+
+def _volume_claims(spec: Raw) -> frozenset[str]:
+    names = (mapping(volume.get("persistentVolumeClaim")).get("claimName") for volume in entries(spec.get("volumes")))
+    return frozenset(name for name in names if name)
 
 
 def _stop_record(annotation: object) -> StopRecord | None:
@@ -405,12 +442,31 @@ def _holder(record: Raw) -> Holder | None:
 
 def node_trouble(raw: Raw) -> str:
     """Why this node is not Ready, in its own or the node controller's words; empty while it is."""
-    ready = _by_type(mapping(raw.get("status")).get("conditions")).get("Ready", {})
+    ready = _node_ready(raw)
     if ready.get("status", "True") == "True":
         return ""
     return ready.get("message") or ready.get("reason") or "it does not say why"
 
 
-def node_from(raw: Raw) -> NodeId:
-    info = mapping(mapping(raw.get("status")).get("nodeInfo"))
-    return NodeId(raw["metadata"]["name"], raw["metadata"]["uid"], info.get("bootID", ""))
+def node_from(raw: Raw) -> Node:
+    """The heartbeat is that of the condition Ready, which a kubelet writes together with the boot id.
+
+    A renewed Lease of the node would not do: the kubelet renews it apart from its status, which may be of before.
+    """
+    status, ready = mapping(raw.get("status")), _node_ready(raw)
+    info, is_lost = mapping(status.get("nodeInfo")), ready.get("status", "True") != "True"
+    taints = entries(mapping(raw.get("spec")).get("taints"))
+    internal = (entry for entry in entries(status.get("addresses")) if entry.get("type") == _INTERNAL_IP)
+    return Node(
+        raw["metadata"]["name"],
+        raw["metadata"]["uid"],
+        info.get("bootID", ""),
+        heartbeat_at=parse_time(ready.get("lastHeartbeatTime")),
+        lost_since=parse_time(ready.get("lastTransitionTime")) if is_lost else None,
+        out_of_service=any(taint.get("key") == OUT_OF_SERVICE for taint in taints),
+        address=next((entry["address"] for entry in internal if entry.get("address")), ""),
+    )
+
+
+def _node_ready(raw: Raw) -> Raw:
+    return _by_type(mapping(raw.get("status")).get("conditions")).get("Ready", {})

@@ -32,8 +32,12 @@ from modelbackend_operator.actions import (
     DeletePod,
     DeleteService,
     DrainServer,
+    ExplainClaim,
+    HandOver,
     PointService,
     RecordNode,
+    RecordReference,
+    RecordReturn,
     ReleaseLease,
     RemakeToken,
     RemoveClaimFinalizer,
@@ -50,6 +54,7 @@ from modelbackend_operator.actions import (
 from modelbackend_operator.api import (
     ANNOTATION_STOP,
     ANNOTATION_TOKEN_MADE,
+    ANNOTATION_UNCONFIRMED,
     API_VERSION,
     FINALIZER,
     LABEL_POD_UID,
@@ -58,6 +63,7 @@ from modelbackend_operator.api import (
     MODELBACKEND_KIND,
     READINESS_GATE,
     SCHEDULING_GATE,
+    Evidence,
 )
 from modelbackend_operator.kinds import Kind
 from modelbackend_operator.manifests import budget, claim, instance_service, lease, ownership_labels, shared_service
@@ -68,6 +74,7 @@ from modelbackend_operator.timestamps import micro_time, rfc3339
 
 HISTORY_LENGTH = 5
 """How many past holders a claim remembers."""
+REASON_MAX_CHARACTERS = 1024
 
 Raw = Mapping[str, Any]
 
@@ -118,9 +125,26 @@ def write_of(action: Action, settings: Settings, now: datetime) -> Write:
             return _create(action, settings, now)
         case DeletePod() | DeleteService() | DeleteBudget() | DeleteClaim() | ReleaseLease():
             return _delete(action)
-        case Ungate() | RestoreMarks() | RemakeToken() | SetServing() | WriteStopRecord() | RemovePodFinalizer():
+        case (
+            Ungate()
+            | RestoreMarks()
+            | RemakeToken()
+            | SetServing()
+            | WriteStopRecord()
+            | HandOver()
+            | RemovePodFinalizer()
+        ):
             return _pod_patch(action, now)
-        case ReserveClaim() | BindClaim() | RecordNode() | CoolClaim() | WithholdClaim():
+        case (
+            ReserveClaim()
+            | BindClaim()
+            | RecordNode()
+            | CoolClaim()
+            | WithholdClaim()
+            | RecordReference()
+            | ExplainClaim()
+            | RecordReturn()
+        ):
             return _claim_status(action.claim, _claim_change(action, now))
         case AddFinalizer(backend=backend):
             return _finalizers(Kind.BACKEND, backend.ref, backend.raw, present=True)
@@ -211,7 +235,8 @@ def _service_body(action: PointService) -> Raw:
 
 
 def _pod_patch(
-    action: Ungate | RestoreMarks | RemakeToken | SetServing | WriteStopRecord | RemovePodFinalizer, now: datetime
+    action: Ungate | RestoreMarks | RemakeToken | SetServing | WriteStopRecord | HandOver | RemovePodFinalizer,
+    now: datetime,
 ) -> Write:
     ref = action.pod.ref
     match action:
@@ -225,6 +250,8 @@ def _pod_patch(
             body = {"metadata": {"annotations": {ANNOTATION_TOKEN_MADE: rfc3339(now)}}}
         case WriteStopRecord(record=record):
             body = {"metadata": {"annotations": {ANNOTATION_STOP: stop_json(record)}, "labels": {LABEL_SERVING: None}}}
+        case HandOver():
+            body = {"metadata": {"annotations": {ANNOTATION_UNCONFIRMED: rfc3339(now)}}}
         case RemovePodFinalizer():
             body = {"metadata": {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}}
     return _conditional(Verb.STRATEGIC_MERGE, Kind.POD, ref, body)
@@ -279,7 +306,12 @@ def _claim_status(target: Claim, change: Raw) -> Write:
     return _conditional(Verb.MERGE, Kind.CLAIM, target.ref, {"status": change}, "status")
 
 
-def _claim_change(action: ReserveClaim | BindClaim | RecordNode | CoolClaim | WithholdClaim, now: datetime) -> Raw:
+ClaimWrite = (
+    ReserveClaim | BindClaim | RecordNode | CoolClaim | WithholdClaim | RecordReference | ExplainClaim | RecordReturn
+)
+
+
+def _claim_change(action: ClaimWrite, now: datetime) -> Raw:
     """None takes a field away (RFC 7386). Pod and node stay until the next holder: they are the facts of the last."""
     match action:
         case RecordNode(node=node):
@@ -289,15 +321,23 @@ def _claim_change(action: ReserveClaim | BindClaim | RecordNode | CoolClaim | Wi
         case BindClaim(pod=holder):
             named = {"name": holder.ref.name, "uid": holder.ref.uid}
             return _phase(ClaimPhase.BOUND, now) | {"pod": named, "node": None}
-        case WithholdClaim(reason=reason, message=message):
-            return _phase(ClaimPhase.WITHHELD, now) | {"reason": reason, "message": message}
+        case WithholdClaim(reason=reason, message=message, node=node):
+            machine = {"node": _node_reference(node)} if node is not None else {}
+            return _phase(ClaimPhase.WITHHELD, now) | {"reason": reason, "message": message, **machine}
+        case RecordReference(boot_id=boot_id):
+            return {"referenceBootID": boot_id}
+        case ExplainClaim(reason=reason, message=message):
+            return {"reason": reason or None, "message": message or None}
+        case RecordReturn(claim=target, node=node):
+            return {"history": [_returned(past, node, now) for past in _past(target)]}
         case CoolClaim(claim=target, evidence=evidence):
             history = _history(target, evidence, now)
             return _phase(ClaimPhase.COOLING, now) | {"evidence": evidence, "history": history}
 
 
 def _phase(phase: ClaimPhase, now: datetime) -> dict[str, Any]:
-    return {"phase": phase, "since": rfc3339(now), "evidence": None, "reason": None, "message": None}
+    cleared = dict.fromkeys(("referenceBootID", "evidence", "reason", "message"))
+    return {"phase": phase, "since": rfc3339(now), **cleared}
 
 
 def _history(target: Claim, evidence: str, now: datetime) -> list[Raw]:
@@ -311,8 +351,18 @@ def _history(target: Claim, evidence: str, now: datetime) -> list[Raw]:
         past["node"] = _node_reference(target.node)
     if target.phase is ClaimPhase.BOUND:
         past["since"] = rfc3339(target.since)
-    earlier = (target.raw.get("status") or {}).get("history") or []
-    return [*earlier, past][-HISTORY_LENGTH:]
+    if evidence == Evidence.ATTESTED and target.attestation is not None:
+        past["reason"] = target.attestation.reason[:REASON_MAX_CHARACTERS]
+    return [*_past(target), past][-HISTORY_LENGTH:]
+
+
+def _past(target: Claim) -> list[Raw]:
+    return list((target.raw.get("status") or {}).get("history") or ())
+
+
+def _returned(past: Raw, node: NodeId, now: datetime) -> Raw:
+    came_back = past.get("evidence") == Evidence.NODE_REMOVED and (past.get("node") or {}).get("bootID") == node.boot_id
+    return {**past, "returned": rfc3339(now)} if came_back and not past.get("returned") else past
 
 
 def _node_reference(node: NodeId) -> Raw:

@@ -9,6 +9,12 @@ NeverStarted          Either the pod was never bound to a node and carries a del
                       phase Failed, its words "Pod was rejected", and no container was ever made.
 ContainersTerminated  The pod is being deleted, its phase is terminal, and every container has ended or was never
                       made. Without deletion `terminated` may be the gap between two restarts of the same container.
+NodeRebooted          The pod's object is gone, and its node is in another boot than in a status that it wrote after the
+                      pod could not be started any more. A boot id that was recorded earlier proves nothing: the kubelet
+                      may first start the pod after that reboot.
+OutOfService          The node has the taint by which an administrator tells that its machine is off (KEP-2268).
+NodeRemoved           The Node object is gone, in a cluster that removes one only when its machine is gone.
+Attested              An administrator says so, naming this very pod.
 
 Pod garbage collection writes phase Failed for pods of lost nodes without any kubelet's word (KEP-3329), so such a pod
 counts only if a container's end was reported after that.

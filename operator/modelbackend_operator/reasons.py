@@ -37,6 +37,9 @@ class Reason(StrEnum):
     WAITING_FOR_MODEL_LOCK = "WaitingForModelLock"
     """Another instance of the same model is being shut down; this one is next."""
 
+    NODE_LOSS_LIMIT = "NodeLossLimit"
+    """An instance's node is not Ready; at the limit of shutdown.nodeLossSeconds the instance is ended."""
+
     # -- what a person must look at ----------------------------------------------------------------------------------
     UNSUPPORTED_FIELD = "UnsupportedField"
     """The spec asks for something this version cannot do."""
@@ -82,5 +85,17 @@ class Reason(StrEnum):
     """The pinned port is withheld or cools; the message says what would release it."""
     DENIED = "DeniedByAPIServer"
     """Quota, policy or a webhook refused a write; the message is the API server's."""
+    PORT_WITHHELD = "PortWithheld"
+    """A port stays closed until the end of its last process is proven; nothing of the backend waits for it."""
+    UNCONFIRMED = "Unconfirmed"
+    """The pod should have ended long ago and nothing proves it; the message says what would."""
+    STILL_ANSWERING = "StillAnswering"
+    """The end was attested, or the node counts as gone, but a server with the pod's own identity still answers."""
+    ATTESTATION_REFUSED = "AttestationRefused"
+    """The annotation modelbackend.dev/attest names another pod than the one that may still run."""
+    NODE_RETURNED = "NodeReturned"
+    """A machine whose Node had been removed is back in the same boot: a port was released while its process ran on."""
+    VOLUME_HELD_BY_WITNESS = "VolumeHeldByWitness"
+    """The new pod waits for a volume that a pod whose end is not proven still holds on another node."""
     POD_MISSING = "PodMissing"
     """The pod object vanished without proof that its process ended; the port stays withheld."""

@@ -21,10 +21,14 @@ FAILURES = frozenset({StopReason.REJECTED, StopReason.FAILED, StopReason.RESTART
 
 
 def in_order_of_ending(observation: Observation) -> tuple[Pod, ...]:
-    """Who serves nobody first, then the highest ordinal, then the oldest: the same order for every observer."""
+    """Witnesses, whose end is only to be accounted for; who serves nobody; then the highest ordinal, then the oldest.
+
+    The same order for every observer.
+    """
+    witnesses = [pod for pod in observation.pods if pod.handed_over is not None]
     ordinals = sorted({pod.ordinal for pod in observation.pods}, reverse=True)
     pods = [pod for ordinal in ordinals for pod in pods_of(observation, ordinal)]
-    return tuple(sorted(pods, key=is_serving))
+    return (*witnesses, *sorted(pods, key=is_serving))
 
 
 def held_back(observation: Observation, pod: Pod, reason: StopReason, now: datetime) -> Wait | None:

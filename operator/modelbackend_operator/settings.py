@@ -21,6 +21,15 @@ class ControlPath(StrEnum):
     """Through the API server: for an operator that runs outside."""
 
 
+class NodeRemoved(StrEnum):
+    """Whether the removal of a Node object proves that its machine, and what ran on it, is gone."""
+
+    WITHHOLD = "Withhold"
+    """It does not: a process serves on after `kubectl delete node`."""
+    ACCEPT = "Accept"
+    """It does: the cloud of this cluster removes a Node only once its machine is gone."""
+
+
 class LogFormat(StrEnum):
     JSON = "json"
     CONSOLE = "console"
@@ -61,6 +70,8 @@ class Settings(BaseSettings):
     """Outside the NodePort range and outside Linux' ephemeral range."""
     reuse_delay_seconds: Annotated[int, Field(ge=0)] = 15
     """How long a released port is kept from other backends."""
+
+    evidence_node_removed: NodeRemoved = NodeRemoved.WITHHOLD
 
     workers: Annotated[int, Field(ge=1, le=256)] = 8
     """Backends that are reconciled at the same time."""

@@ -14,53 +14,54 @@ from modelbackend_operator.actions import (
     Wait,
     WithholdClaim,
 )
+from modelbackend_operator.evidence import evidence_of
 from modelbackend_operator.instances import (
     claim_naming,
     claim_to_take_back,
-    instance_service,
     pod_lives,
     pods_of,
     reserved_claim,
+    waits_for_proof,
     wanted,
 )
+from modelbackend_operator.ledger import free_service, pod_behind
 from modelbackend_operator.model import Backend, Claim, ClaimPhase, Exposure, Observation, Pod
-from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.rollout import predecessor
+from modelbackend_operator.withheld import note_return, refuse_attestation, settle_withheld
+from modelbackend_operator.words import missing_words
 
 
 def settle_claim(observation: Observation, claim: Claim, now: datetime) -> Act | Wait | None:
     """The next step for a claim that no living pod needs; None while one may."""
-    holder = _unproven_holder(observation, claim)
+    alarm = note_return(observation, claim)
+    if alarm is not None:
+        return alarm
+    holder = _unproven_holder(observation, claim) or pod_behind(observation, claim)
     if holder is not None and claim.phase in (ClaimPhase.RESERVED, ClaimPhase.COOLING):
         return Act(BindClaim(claim, holder))  # its status was edited by hand: free it is not
     match claim.phase:
         case ClaimPhase.BOUND:
-            return _withhold_if_pod_vanished(observation, claim)
+            return _withhold_if_pod_vanished(observation, claim) or refuse_attestation(observation, claim)
         case ClaimPhase.RESERVED:
             return _drop_if_unneeded(observation, claim)
         case ClaimPhase.COOLING:
             return _free_when_cooled(observation, claim, now)
         case ClaimPhase.WITHHELD:
-            return None
+            return settle_withheld(observation, claim, now)
 
 
 def _unproven_holder(observation: Observation, claim: Claim) -> Pod | None:
     """The pod that the claim names, if it may still listen."""
     named = (pod for pod in observation.pods if pod.ref.uid == claim.pod_uid)
-    return next((pod for pod in named if evidence_of_end(pod) is None), None)
+    return next((pod for pod in named if evidence_of(observation, pod) is None), None)
 
 
 def _withhold_if_pod_vanished(observation: Observation, claim: Claim) -> Act | None:
     """A missing object is no proof: its process may run on, so the port stays closed to everybody."""
     if pod_lives(observation, claim.pod_uid):
         return None
-    where = f" on node {claim.node.name}" if claim.node is not None else ""
-    message = (
-        f"pod {claim.pod_name} ({claim.pod_uid}){where} vanished without proof that its process ended; "
-        "it was force-deleted past its finalizer or its record was lost"
-    )
-    return Act(WithholdClaim(claim, Reason.POD_MISSING, message))
+    return Act(WithholdClaim(claim, Reason.POD_MISSING, missing_words(claim)))
 
 
 def _drop_if_unneeded(observation: Observation, claim: Claim) -> Act | Wait | None:
@@ -101,18 +102,6 @@ def _free(observation: Observation, claim: Claim) -> Act | Wait | None:
     return Act(DeleteClaim(claim))
 
 
-def free_service(observation: Observation, claim: Claim) -> Act | Wait | None:
-    """The port's Service goes first and is seen gone, or the next owner of the port could not have its own."""
-    if claim.exposure is not Exposure.NODE_PORT:
-        return None
-    service = instance_service(observation, claim.ordinal, claim.port)
-    if service is None:
-        return None
-    if service.terminating:
-        return Wait(Reason.TERMINATING, f"Service {service.ref.name} is being deleted", None, claim.ordinal)
-    return Act(DeleteService(service))
-
-
 def sweep_services(observation: Observation) -> Act | None:
     """A NodePort Service of ours whose port no claim holds for its instance, perhaps created by a late write."""
     held = {(claim.ordinal, claim.port) for claim in observation.claims if claim.exposure is Exposure.NODE_PORT}
@@ -134,13 +123,18 @@ def keep_budget(observation: Observation, backend: Backend) -> Act | None:
     return Act(DeleteBudget(edited)) if edited is not None else None
 
 
-def remove_finalizer(observation: Observation) -> Act | None:
-    """Last of all: nothing of the backend runs, and no claim of it may have a process behind it unaccounted for."""
+def remove_finalizer(observation: Observation) -> Act | Wait | None:
+    """Last of all: nothing of the backend runs but witnesses, and every port that may have a process is withheld."""
     backend = observation.backend
     if backend is None or backend.deleting_since is None or not backend.has_finalizer:
         return None
-    if observation.pods or any(c.phase in (ClaimPhase.BOUND, ClaimPhase.RESERVED) for c in observation.claims):
+    if any(pod.handed_over is None for pod in observation.pods):
         return None
+    if any(claim.phase in (ClaimPhase.BOUND, ClaimPhase.RESERVED) for claim in observation.claims):
+        return None
+    withheld = next((claim for claim in observation.claims if claim.phase is ClaimPhase.WITHHELD), None)
+    if withheld is not None and waits_for_proof(observation):
+        return Wait(Reason.UNCONFIRMED, f"port {withheld.port}: {withheld.message}", None, withheld.ordinal)
     lease = observation.lease
     if lease is not None and lease.holder is not None and lease.holder.backend_uid == observation.backend_uid:
         return None

@@ -18,7 +18,7 @@ from modelbackend_operator.observe import (
     service_from,
 )
 from modelbackend_operator.reading import entries, mapping, owner_uid
-from modelbackend_operator.settings import Settings
+from modelbackend_operator.settings import NodeRemoved, Settings
 from modelbackend_operator.timestamps import parse_time
 
 
@@ -57,6 +57,7 @@ def observation_of(
         live=live,
         model_stops=tuple(_stops_of_others(cache, backend)),
         model_waits=tuple(_waits_of_others(cache, backend)),
+        accepts_node_removed=settings.evidence_node_removed is NodeRemoved.ACCEPT,
     )
 
 
@@ -118,6 +119,7 @@ def sharers(cache: Cache, backend: Backend | None) -> tuple[Raw, ...]:
 
 def _nodes(cache: Cache, pods: tuple[Pod, ...], claims: tuple[Claim, ...]) -> dict[str, Raw]:
     names = {pod.node for pod in pods if pod.node} | {claim.node.name for claim in claims if claim.node is not None}
+    names |= {node.name for claim in claims for node in claim.removed_nodes}
     found = {name: cache.get(Kind.NODE, "", name) for name in sorted(names)}
     return {name: raw for name, raw in found.items() if raw is not None}
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from modelbackend_operator.api import JsonObject, Part, Port, json_name
-from modelbackend_operator.model import Exposure, Rollout
+from modelbackend_operator.model import Exposure, Rollout, WhenUnconfirmed
 
 WEEK_SECONDS = 604_800
 """The longest time that the server takes for anything."""
@@ -183,11 +183,6 @@ class ExposureSpec(Part):
     http: HttpExposure | None = None
 
 
-class WhenUnconfirmed(StrEnum):
-    HAND_OVER = "HandOver"
-    WAIT = "Wait"
-
-
 class ShutdownSpec(Part):
     drain_seconds: Annotated[int, Field(ge=0, le=WEEK_SECONDS)] = 30
     escalate: bool = True
@@ -273,9 +268,6 @@ _NOT_YET = (
     _NotYet("runtime.pooling", "use another one: a text has one vector", _POOLINGS),
     _NotYet("runtime.extraArgs", "remove it", ((),)),
     _NotYet("exposure.http", "remove it; inside the cluster the Service has the HTTP API on its port 8080"),
-    _NotYet("shutdown.unconfirmedAfterSeconds", "leave it at 60", (60,)),
-    _NotYet("shutdown.whenUnconfirmed", "leave it at HandOver", (WhenUnconfirmed.HAND_OVER,)),
-    _NotYet("shutdown.nodeLossSeconds", "remove it"),
 )
 
 

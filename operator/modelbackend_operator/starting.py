@@ -35,6 +35,7 @@ from modelbackend_operator.instances import (
     status_names,
     staying_pod,
     stop_reason,
+    waits_for_proof,
 )
 from modelbackend_operator.manifests import control_secret_name, pod_name, service_name, shared_service_name
 from modelbackend_operator.model import (
@@ -82,8 +83,10 @@ def start(observation: Observation, backend: Backend, ordinal: int, now: datetim
 def _make_pod(
     observation: Observation, backend: Backend, ordinal: int, earlier: Pod | None, now: datetime
 ) -> Act | Wait:
-    own = {pod.ref.name for pod in observation.pods}
-    name = pod_name(backend, ordinal, observation.taken_names | own | _names_of_unproven(observation))
+    unproven = _unproven_claim(observation, ordinal)
+    if unproven is not None and waits_for_proof(observation):
+        return Wait(Reason.UNCONFIRMED, f"port {unproven.port}: {unproven.message}", None, ordinal)
+    name = pod_name(backend, ordinal, observation.taken_names | _names_in_use(observation))
     replaces = earlier.ref.uid if earlier is not None else ""
     if not backend.exposure.claims_port:
         return Act(CreatePod(backend, ordinal, name, None, replaces))
@@ -104,9 +107,15 @@ def _surge_unschedulable(pod: Pod, earlier: Pod) -> Wait:
     return Wait(Reason.SURGE_UNSCHEDULABLE, message, None, pod.ordinal)
 
 
-def _names_of_unproven(observation: Observation) -> set[str]:
+def _unproven_claim(observation: Observation, ordinal: int) -> Claim | None:
+    withheld = (claim for claim in observation.claims if claim.phase is ClaimPhase.WITHHELD)
+    return next((claim for claim in withheld if claim.ordinal == ordinal), None)
+
+
+def _names_in_use(observation: Observation) -> set[str]:
     """A vanished pod's name is not used again while its claim is withheld: two stories under one name mislead."""
-    return {claim.pod_name for claim in observation.claims if claim.phase is ClaimPhase.WITHHELD}
+    withheld = {claim.pod_name for claim in observation.claims if claim.phase is ClaimPhase.WITHHELD}
+    return withheld | {pod.ref.name for pod in observation.pods}
 
 
 def _claim_port(observation: Observation, backend: Backend, ordinal: int, now: datetime) -> Act | Wait:
@@ -230,8 +239,8 @@ def _follow(observation: Observation, backend: Backend, pod: Pod, now: datetime)
     if not pod.serving_label:
         return Act(Ungate(pod))  # the labels were edited away; without them no Service finds the pod
     claim, node = claim_naming(observation, pod), observation.nodes.get(pod.node)
-    if claim is not None and node is not None and (claim.node is None or claim.node.uid != node.uid):
-        return Act(RecordNode(claim, node))
+    if claim is not None and node is not None and claim.node != node.identity:
+        return Act(RecordNode(claim, node.identity))
     # Anybody may delete or edit a Service, at any time.
     exposed = _share(observation, backend) or _expose(observation, backend, pod, now)
     if exposed is not None or pod.serving_condition:

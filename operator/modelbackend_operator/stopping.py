@@ -24,6 +24,7 @@ from modelbackend_operator.ending import await_proof
 from modelbackend_operator.instances import (
     any_container_running,
     holds_lease,
+    node_lost_at,
     own_report,
     status_advertises,
     stop_reason,
@@ -56,9 +57,9 @@ SHORT_GRACE_WITHOUT_BACKEND_SECONDS = 15
 
 def stop(observation: Observation, pod: Pod, now: datetime) -> Act | Wait | None:
     """The next step of ending this pod, or None while it is to stay."""
-    reason = stop_reason(observation, pod)
+    reason = stop_reason(observation, pod) or _node_lost(observation, pod, now)
     if reason is None:
-        return _watch_oldest_request(observation, pod, now)
+        return _watch_oldest_request(observation, pod, now) or _watch_node(observation, pod)
     if pod.gated:
         return _end_gated(observation, pod, now)
     held = held_back(observation, pod, reason, now)
@@ -88,7 +89,17 @@ def _watch_oldest_request(observation: Observation, pod: Pod, now: datetime) -> 
     return Wait(Reason.BUSY_LIMIT, "", now + timedelta(seconds=seconds), pod.ordinal)
 
 
-def _end_gated(observation: Observation, pod: Pod, now: datetime) -> Act | Wait:
+def _node_lost(observation: Observation, pod: Pod, now: datetime) -> StopReason | None:
+    lost_at = node_lost_at(observation, pod)
+    return StopReason.NODE_LOST if lost_at is not None and now >= lost_at else None
+
+
+def _watch_node(observation: Observation, pod: Pod) -> Wait | None:
+    lost_at = node_lost_at(observation, pod)
+    return Wait(Reason.NODE_LOSS_LIMIT, "", lost_at, pod.ordinal) if lost_at is not None else None
+
+
+def _end_gated(observation: Observation, pod: Pod, now: datetime) -> Act | Wait | None:
     """No process can exist behind a gate: no Lease, no record, no drain."""
     if not pod.deleting:
         return Act(DeletePod(pod, _grace_seconds(observation)))
@@ -103,8 +114,6 @@ def _await_turn(observation: Observation, pod: Pod, reason: StopReason, now: dat
 
 
 # -- the stop record --------------------------------------------------------------------------------------------------
-
-
 def _record(observation: Observation, pod: Pod, reason: StopReason, now: datetime) -> Act | None:
     record = pod.stop or _new_record(observation, pod, reason, now)
     if evidence_of_end(pod) is None:
@@ -113,7 +122,7 @@ def _record(observation: Observation, pod: Pod, reason: StopReason, now: datetim
 
 
 def _new_record(observation: Observation, pod: Pod, reason: StopReason, now: datetime) -> StopRecord:
-    """A server that never served, or does not run, has nothing to drain: its deadline is at once.
+    """A server that never served, does not run, or is lost with its node has nothing to drain: it ends at once.
 
     One that runs but fails its probes just now may still have requests, and gets its time. One that is withdrawn
     without a record had one, which somebody has wiped: its time began when its stop did.
@@ -125,7 +134,9 @@ def _new_record(observation: Observation, pod: Pod, reason: StopReason, now: dat
     if pod.withdrawn:
         began = (held.acquired_at if held is not None else None) or (backend.deleting_since if backend else None)
         since = min(began or now, now)
-    drain_seconds = backend.drain_seconds if backend is not None and served and not pod.deleting else 0
+    unreachable = reason is StopReason.NODE_LOST and own_report(observation, pod) is None
+    drains = served and not pod.deleting and not unreachable
+    drain_seconds = backend.drain_seconds if backend is not None and drains else 0
     deadline = since + timedelta(seconds=drain_seconds)
     return StopRecord(since, reason, deadline, epoch=held.epoch if held is not None else "")
 

@@ -86,7 +86,7 @@ _content = _getters()
 
 def content_of(thing: Any, owner: str | None) -> Hashable:
     """Everything of an object but its version."""
-    if isinstance(thing, Claim) and thing.phase is not ClaimPhase.COOLING:
+    if isinstance(thing, Claim) and thing.phase in (ClaimPhase.RESERVED, ClaimPhase.BOUND):
         thing = replace(thing, since=NOW)
     content = _content(thing)
     if isinstance(thing, Backend):

@@ -237,7 +237,7 @@ def _node_moves(world: "World", name: str, machine: Machine) -> Iterator[Move]:
     elif machine.works and not machine.ready:
         yield f"{name} becomes ready", partial(change, ready=True)
     elif not machine.works and machine.ready:
-        yield f"{name} becomes not ready", partial(change, ready=False)
+        yield f"{name} becomes not ready", partial(change, ready=False, lost_since=world.now)
 
 
 def _change_machine(world: "World", name: str, **changes: object) -> None:

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from modelbackend_operator import actions as do
+from modelbackend_operator.api import Evidence
 from modelbackend_operator.model import Backend, Claim, ClaimPhase, Exposure, Lease, Pod, Ref, Service
 from tests.unit.builders import a_claim, a_gated_pod, a_lease
 
@@ -15,6 +16,9 @@ ClaimWrite = (
     | do.RecordNode
     | do.CoolClaim
     | do.WithholdClaim
+    | do.RecordReference
+    | do.ExplainClaim
+    | do.RecordReturn
     | do.DeleteClaim
     | do.RemoveClaimFinalizer
 )
@@ -84,6 +88,8 @@ def _pod_patch(action: do.Action, current: Pod, now: datetime) -> dict[str, Any]
             return {"stop": record, "serving_label": False}
         case do.RemakeToken():
             return {"token_made_at": now}
+        case do.HandOver():
+            return {"handed_over": now}
         case do.RestoreMarks():
             return {"labels_intact": True, "has_finalizer": current.has_finalizer or not current.deleting}
         case do.RemovePodFinalizer():
@@ -100,10 +106,24 @@ def _claim_patch(action: do.Action, now: datetime) -> dict[str, Any]:
             return {"phase": ClaimPhase.BOUND, "since": now, **named}
         case do.RecordNode(node=node):
             return {"node": node}
-        case do.CoolClaim():
-            return {"phase": ClaimPhase.COOLING, "since": now}
-        case do.WithholdClaim():
-            return {"phase": ClaimPhase.WITHHELD, "since": now}
+        case do.CoolClaim(claim=claim, evidence=evidence):
+            removed = (claim.node,) if claim.node is not None and evidence == Evidence.NODE_REMOVED else ()
+            known = {
+                "reference_boot_id": "",
+                "reason": "",
+                "message": "",
+                "removed_nodes": claim.removed_nodes + removed,
+            }
+            return {"phase": ClaimPhase.COOLING, "since": now, **known}
+        case do.WithholdClaim(claim=claim, reason=reason, message=message, node=node):
+            told: dict[str, Any] = {"reason": reason, "message": message, "node": node or claim.node}
+            return {"phase": ClaimPhase.WITHHELD, "since": now, "reference_boot_id": "", **told}
+        case do.RecordReference(boot_id=boot_id):
+            return {"reference_boot_id": boot_id}
+        case do.ExplainClaim(reason=reason, message=message):
+            return {"reason": reason, "message": message}
+        case do.RecordReturn(claim=claim, node=node):
+            return {"removed_nodes": tuple(other for other in claim.removed_nodes if other.boot_id != node.boot_id)}
         case do.DeleteClaim():
             return {"terminating": True}
         case do.RemoveClaimFinalizer():

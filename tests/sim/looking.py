@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 
 from modelbackend_operator.decide import servers_to_ask
 from modelbackend_operator.invariants import Process, Snapshot
@@ -10,6 +11,7 @@ from modelbackend_operator.model import (
     Lease,
     ModelStop,
     ModelWait,
+    Node,
     Observation,
     Pod,
     Ports,
@@ -19,7 +21,7 @@ from modelbackend_operator.model import (
 )
 from modelbackend_operator.model_lease import stop_is_open
 from modelbackend_operator.timestamps import parse_time
-from tests.sim.state import Run, State
+from tests.sim.state import Machine, Run, State
 
 POOL = (30000, 30009)
 REUSE_DELAY_SECONDS = 15
@@ -47,7 +49,7 @@ class Looking:
             pods=tuple(sorted(cached.all(Pod, uid), key=lambda pod: pod.ref.name)),
             services=tuple(sorted(cached.all(Service, uid), key=lambda service: service.ref.name)),
             lease=self._lease(uid, cached),
-            nodes={name: machine.node for name, machine in machines if machine.node is not None},
+            nodes={name: _node(machine, cached.now) for name, machine in machines if machine.node is not None},
             servers={},
             ports=Ports(
                 *self.pool,
@@ -107,6 +109,21 @@ class Looking:
     def snapshot(self, state: State) -> Snapshot:
         looks = tuple(self.observe(uid, state, state, live=True) for uid in self.models)
         return Snapshot(looks, self.models, tuple(processes(state)))
+
+
+def _node(machine: Machine, now: datetime) -> Node:
+    """A kubelet that works has just told its status, unless it has yet to tell its boot after a reboot."""
+    told = machine.node
+    assert told is not None
+    is_fresh = machine.works and told.boot_id == machine.boot_id
+    return Node(
+        told.name,
+        told.uid,
+        told.boot_id,
+        heartbeat_at=now if is_fresh else None,
+        lost_since=None if machine.ready else machine.lost_since,
+        out_of_service=machine.out_of_service,
+    )
 
 
 def processes(state: State) -> list[Process]:

@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from modelbackend_operator import actions as do
 from modelbackend_operator import decide as deciding
-from modelbackend_operator import ending, instances, model_lease, proof, settling, starting, stopping
+from modelbackend_operator import ending, instances, ledger, model_lease, proof, settling, starting, stopping
 from modelbackend_operator.actions import Act, Wait
 from modelbackend_operator.api import Evidence
 from modelbackend_operator.model import Claim, ClaimPhase, ContainerState, Observation, Pod
@@ -317,7 +317,7 @@ MUTANTS = (
         "NoDoublePod",
         "a pod that others delete is forgotten before it has ended",
         EVICTED,
-        ((instances.pods_of, _forgets_the_terminating), (starting._names_of_unproven, _every_name)),
+        ((instances.pods_of, _forgets_the_terminating), (starting._names_in_use, _every_name)),
     ),
     Mutant(
         "EvidenceNotAbsence",
@@ -430,7 +430,7 @@ MUTANTS = (
         "eventually",
         "a port's Service outlives its claim (the eighth hole)",
         NEXT_OWNER,
-        ((settling.free_service, _never), (settling.sweep_services, _never)),
+        ((ledger.free_service, _never), (settling.sweep_services, _never)),
     ),
     Mutant(
         "eventually",

@@ -42,6 +42,8 @@ class Machine:
     """It runs and reaches the API server."""
     ready: bool = True
     """In the node controller's opinion."""
+    lost_since: datetime | None = None
+    """When that opinion last became that it is not."""
     out_of_service: bool = False
 
     @property

@@ -18,6 +18,7 @@ from modelbackend_operator.model import (
     Exposure,
     Holder,
     Lease,
+    Node,
     NodeId,
     Observation,
     Pod,
@@ -30,12 +31,16 @@ from modelbackend_operator.model import (
     StopReason,
     StopRecord,
 )
+from modelbackend_operator.reasons import Reason
+from modelbackend_operator.words import missing_words
 
 NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 BACKEND_UID = "b-uid"
 POD_UID = "p-uid"
 PORT = 30007
 NODE = NodeId("node-1", "n-uid", "boot-1")
+MACHINE = Node(NODE.name, NODE.uid, NODE.boot_id, address="10.0.0.1")
+"""The same, as its Node object tells of it."""
 RUNNING = Container("server", ContainerState.RUNNING, ever_created=True)
 ENDED = Container("server", ContainerState.TERMINATED, ever_created=True, exit_code=0)
 NEVER_MADE = Container("server", ContainerState.WAITING, ever_created=False, reason="ContainerCreating")
@@ -69,7 +74,7 @@ def a_deleted_backend(**special: Any) -> Backend:
 
 
 def a_claim(phase: ClaimPhase = ClaimPhase.BOUND, port: int = PORT, **special: Any) -> Claim:
-    """Named by the usual pod in every phase in which a claim names one."""
+    """Named by the usual pod in every phase in which a claim names one. A withheld one says that the pod vanished."""
     named = phase is not ClaimPhase.RESERVED
     usual = Claim(
         ref=Ref(f"port-{port}", f"claim-{port}-uid", "1"),
@@ -84,7 +89,10 @@ def a_claim(phase: ClaimPhase = ClaimPhase.BOUND, port: int = PORT, **special: A
         has_finalizer=True,
         terminating=False,
     )
-    return replace(usual, **special)
+    claim = replace(usual, **special)
+    if claim.phase is not ClaimPhase.WITHHELD or claim.message:
+        return claim
+    return replace(claim, reason=Reason.POD_MISSING, message=missing_words(claim))
 
 
 def a_gated_pod(uid: str = POD_UID, **special: Any) -> Pod:
@@ -212,7 +220,7 @@ def a_world(
         pods=tuple(pods),
         services=tuple(services),
         lease=None,
-        nodes={NODE.name: NODE},
+        nodes={NODE.name: MACHINE},
         servers=servers or {},
         ports=Ports(30000, 30085, 15, frozenset()),
         taken_names=frozenset(),

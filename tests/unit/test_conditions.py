@@ -8,7 +8,7 @@ import pytest
 
 from modelbackend_operator.actions import Wait
 from modelbackend_operator.conditions import MESSAGE_MAX_CHARACTERS, publish, says_already
-from modelbackend_operator.model import ClaimPhase, Exposure, NodeId, Observation, ServerState
+from modelbackend_operator.model import ClaimPhase, Exposure, Node, Observation, ServerState
 from modelbackend_operator.reasons import Reason
 from tests.unit.builders import (
     BACKEND_UID,
@@ -368,5 +368,5 @@ def test_anything_else_is_news(change: dict[str, Any]) -> None:
 
 def test_a_reboot_is_told() -> None:
     world = bound(a_serving_pod())
-    rebooted = replace(world, nodes={NODE.name: NodeId(NODE.name, NODE.uid, "boot-2")})
+    rebooted = replace(world, nodes={NODE.name: Node(NODE.name, NODE.uid, "boot-2")})
     assert not says_already(status(world), status(rebooted))

@@ -13,6 +13,7 @@ from modelbackend_operator.actions import Act, Action, Decision, Done, Wait, Wri
 from modelbackend_operator.decide import decide, servers_to_ask
 from modelbackend_operator.invariants import Process, Snapshot, Step, breaches_of_step
 from modelbackend_operator.model import (
+    Attestation,
     Backend,
     Claim,
     ClaimPhase,
@@ -33,6 +34,7 @@ from modelbackend_operator.reasons import Reason
 from tests.unit.builders import (
     BACKEND_UID,
     ENDED,
+    MACHINE,
     NODE,
     NOW,
     a_backend,
@@ -106,7 +108,18 @@ def pods(draw: st.DrawFn, uid: str) -> Pod:
     if not pod.gated:
         changes["stop"] = draw(st.sampled_from((pod.stop, pod.stop, a_stop(reason, since=since))))
         changes["containers"] = draw(st.sampled_from((pod.containers, pod.containers, (ENDED,), ())))
+    if pod.deleting:
+        changes["handed_over"] = draw(st.sampled_from((None, None, NOW)))
     return replace(pod, **changes)
+
+
+MACHINES = (
+    MACHINE,
+    replace(MACHINE, heartbeat_at=later(10**6)),
+    replace(MACHINE, boot_id="boot-2"),
+    replace(MACHINE, uid="n-uid-2", boot_id="boot-3"),
+    replace(MACHINE, out_of_service=True),
+)
 
 
 @st.composite
@@ -121,6 +134,11 @@ def claims(draw: st.DrawFn, port: int) -> Claim:
         pod_name=f"smollm2-{uid}" if named else "",
         pod_uid=uid if named else "",
         node=draw(st.sampled_from((None, NODE))),
+        reference_boot_id=draw(st.sampled_from(("", "boot-1", "boot-2"))),
+        attestation=draw(
+            st.sampled_from((None, None, Attestation(uid, ""), Attestation(uid, "x"), Attestation("z", "x")))
+        ),
+        removed_nodes=draw(st.sampled_from(((), (), (NODE,)))),
         since=later(draw(SECONDS)),
         terminating=draw(st.booleans()),
         has_finalizer=draw(st.booleans()),
@@ -175,7 +193,9 @@ def worlds(draw: st.DrawFn) -> Observation:
         services=draw(services()),
         servers=draw(reports()),
         lease=draw(leases()),
-        nodes=draw(st.sampled_from(({}, {NODE.name: NODE}))),
+        nodes=draw(st.sampled_from(({}, *({NODE.name: machine} for machine in MACHINES)))),
+        accepts_node_removed=draw(st.booleans()),
+        answering=draw(st.sampled_from((frozenset(), frozenset(UIDS[:1])))),
         node_troubles=draw(st.sampled_from(({}, {NODE.name: "Kubelet stopped posting node status."}))),
         refusing=draw(st.sampled_from((frozenset(), frozenset(UIDS[:1])))),
         namespace_terminating=draw(st.sampled_from((False, False, True))),
@@ -308,6 +328,7 @@ RELEASING = {
     do.DeleteService,
     do.CoolClaim,
     do.WithholdClaim,
+    do.HandOver,
     do.DeleteClaim,
     do.RemoveClaimFinalizer,
     do.RemovePodFinalizer,

@@ -65,7 +65,9 @@ def test_a_port_whose_pod_vanished_is_withheld_and_says_why() -> None:
         claim,
         "PodMissing",
         "pod smollm2-0 (p-uid) on node node-1 vanished without proof that its process ended; "
-        "it was force-deleted past its finalizer or its record was lost",
+        "it was let go past its finalizer or its record was lost; proof is a later reboot of the node, "
+        "the taint node.kubernetes.io/out-of-service on it, "
+        'or the annotation modelbackend.dev/attest="p-uid <reason>" on this PortClaim',
     )
 
 
@@ -119,14 +121,6 @@ KEPT: dict[str, tuple[Observation, Claim]] = {
         a_world(a_backend(), claims=[a_claim(RESERVED)], pods=[a_gated_pod()]),
         a_claim(RESERVED),
     ),
-    "one whose host port a pod may hold whose gate was opened by other hands": (
-        a_world(
-            a_backend(ordinals=(), exposure=Exposure.HOST_PORT),
-            claims=[a_claim(RESERVED, exposure=Exposure.HOST_PORT)],
-            pods=[a_serving_pod(host_port=PORT)],
-        ),
-        a_claim(RESERVED, exposure=Exposure.HOST_PORT),
-    ),
 }
 
 
@@ -134,6 +128,29 @@ KEPT: dict[str, tuple[Observation, Claim]] = {
 def test_a_reserved_claim_that_is_kept(case: str) -> None:
     world, claim = KEPT[case]
     assert settle_claim(world, claim, NOW) is None
+
+
+HOST_PORT = Exposure.HOST_PORT
+BEHIND: dict[str, tuple[Observation, Claim]] = {
+    f"{phase} of a {exposure}": (
+        a_world(
+            a_backend(ordinals=(), exposure=exposure),
+            pods=[a_serving_pod(host_port=PORT if exposure is HOST_PORT else None)],
+            services=[a_service()],
+        ),
+        a_claim(phase, exposure=exposure, pod_uid=named),
+    )
+    for exposure in (HOST_PORT, Exposure.NODE_PORT)
+    for phase, named in ((RESERVED, ""), (COOLING, "an ended pod"))
+}
+
+
+@pytest.mark.parametrize("case", BEHIND)
+def test_a_claim_is_bound_to_the_pod_behind_its_port_that_it_was_made_to_forget(case: str) -> None:
+    """Whoever opened the gate or edited the ledger: what may listen on a port holds its claim."""
+    world, claim = BEHIND[case]
+    step = settle_claim(replace(world, claims=(claim,)), claim, later(3600))
+    assert step == Act(BindClaim(claim, world.pods[0]))
 
 
 # -- cooling ----------------------------------------------------------------------------------------------------------

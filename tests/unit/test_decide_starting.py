@@ -33,6 +33,7 @@ from modelbackend_operator.model import (
     Claim,
     ClaimPhase,
     Exposure,
+    Node,
     NodeId,
     Observation,
     Pod,
@@ -456,9 +457,10 @@ def test_a_node_that_is_not_known_yet_stops_nobody() -> None:
     assert not isinstance(action_or_none(decide(world, NOW)), RecordNode)
 
 
-def test_the_same_machine_after_a_reboot_is_not_recorded_over_the_first_record() -> None:
-    world = replace(bound(a_serving_pod()), nodes={NODE.name: NodeId(NODE.name, NODE.uid, "boot-2")})
-    assert not isinstance(action_or_none(decide(world, NOW)), RecordNode)
+def test_a_reboot_under_a_living_instance_is_recorded_so_that_the_ledger_knows_the_machine_that_last_ran_it() -> None:
+    world = replace(bound(a_serving_pod()), nodes={NODE.name: Node(NODE.name, NODE.uid, "boot-2")})
+    rebooted = NodeId(NODE.name, NODE.uid, "boot-2")
+    assert action_or_none(decide(world, NOW)) == RecordNode(world.claims[0], rebooted)
 
 
 def action_or_none(decision: Decision) -> Action | None:

@@ -358,14 +358,14 @@ WAITS: dict[str, tuple[Observation, str, str, datetime | None]] = {
         ending(a_terminating_pod()),
         "AwaitingProof",
         "waiting for the kubelet to report that every container of pod smollm2-0 on node node-1 has ended",
-        None,
+        later(75),
     ),
     "for the word of a kubelet that is away": (
         ending(a_terminating_pod(), node_troubles={NODE.name: "Kubelet stopped posting node status."}),
         "AwaitingProof",
         "waiting for the kubelet to report that every container of pod smollm2-0 on node node-1 has ended; "
         "the node is not Ready: Kubelet stopped posting node status.",
-        None,
+        later(75),
     ),
     "for the port's Service to be gone": (
         ending(an_ended_pod(), services=(a_service(terminating=True),)),

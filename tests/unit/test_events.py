@@ -12,6 +12,9 @@ from modelbackend_operator.actions import (
     CreateClaim,
     CreatePod,
     DeletePod,
+    ExplainClaim,
+    HandOver,
+    RecordReturn,
     ReserveClaim,
     SetServing,
     WithholdClaim,
@@ -20,10 +23,13 @@ from modelbackend_operator.actions import (
 )
 from modelbackend_operator.api import Evidence
 from modelbackend_operator.events import Event, events_of
-from modelbackend_operator.model import ClaimPhase, Cut, Observation, StopReason
+from modelbackend_operator.model import Attestation, ClaimPhase, Cut, Observation, StopReason
+from modelbackend_operator.words import unconfirmed_words
 from tests.unit.builders import (
     BACKEND_UID,
+    NODE,
     NOW,
+    POD_UID,
     a_backend,
     a_claim,
     a_draining_pod,
@@ -142,6 +148,25 @@ SPOKEN: dict[str, tuple[Action, Observation, tuple[str, str, str]]] = {
         a_world(BACKEND),
         ("Warning", "PortWithheld", "port 30007 stays withheld: pod smollm2-0 vanished"),
     ),
+    "a port is released on an administrator's word": (
+        CoolClaim(a_claim(attestation=Attestation(POD_UID, "unplugged")), Evidence.ATTESTED),
+        a_world(BACKEND),
+        (
+            "Normal",
+            "PortReleased",
+            "port 30007 of pod smollm2-0 is free again after its reuse delay: Attested: unplugged",
+        ),
+    ),
+    "an instance is handed over": (
+        HandOver(a_terminating_pod()),
+        a_world(BACKEND, claims=[a_claim()]),
+        (
+            "Warning",
+            "Unconfirmed",
+            "instance 0 goes on without proof: "
+            + unconfirmed_words(a_world(BACKEND, claims=[a_claim()]), a_terminating_pod()),
+        ),
+    ),
     "a backend stalls": (
         WriteStatus(BACKEND, a_status(("PortPoolExhausted", "no free port"))),
         a_world(BACKEND),
@@ -153,6 +178,47 @@ SPOKEN: dict[str, tuple[Action, Observation, tuple[str, str, str]]] = {
         ("Warning", "Crashing", "exit code 1"),
     ),
 }
+
+
+LEDGER: dict[str, tuple[Action, Observation, tuple[str, str, str]]] = {
+    "a port is released after its backend is gone": (
+        CoolClaim(a_claim(), Evidence.CONTAINERS_TERMINATED),
+        a_world(None),
+        (
+            "Normal",
+            "PortReleased",
+            "port 30007 of pod smollm2-0 is free again after its reuse delay: ContainersTerminated",
+        ),
+    ),
+    "an attestation is refused": (
+        ExplainClaim(a_claim(ClaimPhase.WITHHELD), "AttestationRefused", "it names another pod"),
+        a_world(BACKEND),
+        ("Warning", "AttestationRefused", "it names another pod"),
+    ),
+    "a port answers against the word that its pod has ended": (
+        ExplainClaim(a_claim(ClaimPhase.WITHHELD), "StillAnswering", "it answers"),
+        a_world(None),
+        ("Warning", "StillAnswering", "it answers"),
+    ),
+    "a machine is back": (
+        RecordReturn(a_claim(), NODE),
+        a_world(BACKEND),
+        (
+            "Warning",
+            "NodeReturned",
+            "node node-1 is back in boot boot-1, in which a pod ran behind port 30007; it was taken as ended when the "
+            "Node was removed: evidence.nodeRemoved must not be Accept in this cluster",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LEDGER)
+def test_an_event_on_the_claim_when(case: str) -> None:
+    action, world, (kind, reason, message) = LEDGER[case]
+    (event,) = events_of(action, world)
+    assert event == Event("", "port-30007", "claim-30007-uid", event.type, reason, message, kind="PortClaim")
+    assert event.type == kind
 
 
 @pytest.mark.parametrize("case", SPOKEN)
@@ -189,7 +255,8 @@ SILENT: dict[str, tuple[Action, Observation]] = {
         WriteStatus(a_backend(status=a_status(("Crashing", "exit code 1"))), a_status()),
         a_world(BACKEND),
     ),
-    "the backend is gone": (CoolClaim(a_claim(), Evidence.NEVER_STARTED), a_world(None)),
+    "the backend is gone": (HandOver(a_terminating_pod()), a_world(None)),
+    "a claim is explained as before": (ExplainClaim(a_claim(), "Unconfirmed", "words"), a_world(BACKEND)),
 }
 
 

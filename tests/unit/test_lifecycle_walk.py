@@ -16,6 +16,7 @@ from modelbackend_operator.model import (
     PodPhase,
     Ref,
     Service,
+    WhenUnconfirmed,
 )
 from tests.sim.world import World
 from tests.unit.builders import a_backend
@@ -53,7 +54,7 @@ def backend(walk: Walk, uid: str = MAIN) -> Backend:
 def serves(walk: Walk, uid: str = MAIN, instances: int = 1) -> bool:
     status = backend(walk, uid).status
     told = {endpoint["podUID"] for endpoint in status["endpoints"]}
-    ready = {pod.ref.uid for pod in pods(walk, uid) if pod.ready}
+    ready = {pod.ref.uid for pod in pods(walk, uid) if pod.ready and pod.handed_over is None}
     return told == ready and len(ready) == instances and status["readyReplicas"] == instances
 
 
@@ -227,7 +228,7 @@ def test_a_backend_that_is_deleted_from_above_at_whatever_step_ends_and_leaves_n
 
 @pytest.mark.parametrize("grace_seconds", [45, 0], ids=["evicted", "force-deleted"])
 def test_a_pod_that_others_delete_is_replaced_behind_the_same_port_after_proof(grace_seconds: int) -> None:
-    walk = started()
+    walk = started(a_new_backend(when_unconfirmed=WhenUnconfirmed.WAIT))
     (pod,), (claim,) = pods(walk), claims(walk)
     walk.world.delete_pod(pod, grace_seconds)
     walk.held = ("end",)

@@ -9,13 +9,15 @@ from modelbackend_operator.actions import (
     Applied,
     Conflict,
     CoolClaim,
+    HandOver,
+    RecordReturn,
     RemoveFinalizer,
     SetServing,
     WithholdClaim,
 )
 from modelbackend_operator.metrics import Metrics
 from modelbackend_operator.model import ClaimPhase
-from tests.unit.builders import a_backend, a_claim, a_deleted_backend, a_serving_pod, a_world
+from tests.unit.builders import NODE, a_backend, a_claim, a_deleted_backend, a_serving_pod, a_terminating_pod, a_world
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -51,6 +53,15 @@ def test_steps_are_counted_by_action_and_outcome() -> None:
     metrics.step(a_world(a_backend()), WithholdClaim(a_claim(ClaimPhase.BOUND), "PodMissing", "words"), Applied())
     assert value(metrics, "steps_total", action="AddFinalizer", outcome="Conflict") == 1
     assert value(metrics, "claims_withheld_total", reason="PodMissing") == 1
+
+
+def test_hand_overs_and_machines_that_came_back_are_counted() -> None:
+    metrics = Metrics()
+    for outcome in (Conflict(), Applied()):
+        metrics.step(a_world(a_backend()), HandOver(a_terminating_pod()), outcome)
+        metrics.step(a_world(None), RecordReturn(a_claim(), NODE), outcome)
+    assert value(metrics, "instances_unconfirmed_total") == 1
+    assert value(metrics, "node_returned_alarms_total") == 1
 
 
 def watched() -> Metrics:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelbackend_operator.manifests import instance_selector, instance_service, shared_service
-from modelbackend_operator.model import Backend, ClaimPhase, Exposure, NodeId, OrderKind
+from modelbackend_operator.model import Attestation, Backend, ClaimPhase, Exposure, Node, NodeId, OrderKind
 from modelbackend_operator.observe import (
     backend_from,
     claim_from,
@@ -243,8 +243,41 @@ def test_orders_are_read_as_they_were_written_and_only_ours() -> None:
 
 
 def test_a_node_in_one_life_has_a_boot_id() -> None:
-    assert node_from(raw("worker", status={"nodeInfo": {"bootID": "b"}})) == NodeId("worker", "the-uid", "b")
-    assert node_from(raw("worker")) == NodeId("worker", "the-uid", "")
+    assert node_from(raw("worker", status={"nodeInfo": {"bootID": "b"}})).identity == NodeId("worker", "the-uid", "b")
+    assert node_from(raw("worker")) == Node("worker", "the-uid", "")
+
+
+def test_what_a_node_tells_of_its_machine() -> None:
+    ready = {
+        "type": "Ready",
+        "status": "Unknown",
+        "lastHeartbeatTime": "2026-05-04T12:00:00Z",
+        "lastTransitionTime": "2026-05-04T12:01:00Z",
+    }
+    addresses = [{"type": "Hostname", "address": "worker"}, {"type": "InternalIP", "address": "10.0.0.1"}]
+    status = {"conditions": [{"type": "MemoryPressure"}, ready], "addresses": addresses}
+    node = node_from(raw("worker", status=status))
+    assert (node.heartbeat_at, node.lost_since) == (NOON, NOON + timedelta(minutes=1))
+    assert (node.address, node.out_of_service) == ("10.0.0.1", False)
+    assert node_from(raw("worker", status={"conditions": [{**ready, "status": "True"}]})).lost_since is None
+    taints = [{"key": "a"}, {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]
+    assert node_from(raw("worker", spec={"taints": taints})).out_of_service
+
+
+@pytest.mark.parametrize(
+    ("annotation", "attestation"),
+    [
+        ("pod-uid the rack burnt down", Attestation("pod-uid", "the rack burnt down")),
+        ("  pod-uid   x ", Attestation("pod-uid", "x")),
+        ("pod-uid", Attestation("pod-uid", "")),
+        (" ", None),
+    ],
+)
+def test_an_attestation_names_a_pod_and_says_why(annotation: str, attestation: Attestation | None) -> None:
+    metadata = {"annotations": {"modelbackend.dev/attest": annotation}}
+    assert a_backend(metadata).attestation == attestation
+    spec = {"port": 30001, "exposure": "NodePort", "ordinal": 0}
+    assert claim_from(raw("port-30001", metadata, spec=spec)).attestation == attestation
 
 
 @pytest.mark.parametrize(

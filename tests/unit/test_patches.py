@@ -22,8 +22,12 @@ from modelbackend_operator.actions import (
     DeletePod,
     DeleteService,
     DrainServer,
+    ExplainClaim,
+    HandOver,
     PointService,
     RecordNode,
+    RecordReference,
+    RecordReturn,
     ReleaseLease,
     RemakeToken,
     RemoveClaimFinalizer,
@@ -37,7 +41,7 @@ from modelbackend_operator.actions import (
     WriteStatus,
     WriteStopRecord,
 )
-from modelbackend_operator.model import Cut, Holder, NodeId, StopReason, StopRecord
+from modelbackend_operator.model import Attestation, Cut, Holder, NodeId, StopReason, StopRecord
 from modelbackend_operator.observe import backend_from, budget_from, claim_from, lease_from, pod_from, service_from
 from modelbackend_operator.patches import HISTORY_LENGTH, Verb, Write, stop_json, write_of
 from modelbackend_operator.settings import Settings
@@ -101,6 +105,10 @@ UPDATES: list[Action] = [
     RecordNode(CLAIM, NODE),
     CoolClaim(CLAIM, "ContainersTerminated"),
     WithholdClaim(CLAIM, "PodMissing", "it vanished"),
+    RecordReference(CLAIM, "boot-2"),
+    ExplainClaim(CLAIM, "StillAnswering", "it answers"),
+    RecordReturn(CLAIM, NODE),
+    HandOver(POD),
     RemoveClaimFinalizer(CLAIM),
 ]
 DELETES: list[Action] = [
@@ -283,6 +291,61 @@ def test_a_withheld_claim_keeps_every_fact_that_can_release_it() -> None:
     withheld = after(WithholdClaim(CLAIM, "PodMissing", "it vanished"), BOUND)
     assert (withheld["pod"], withheld["node"]) == (BOUND["pod"], BOUND["node"])
     assert (withheld["phase"], withheld["reason"], withheld["message"]) == ("Withheld", "PodMissing", "it vanished")
+    elsewhere = after(WithholdClaim(CLAIM, "Unconfirmed", "overdue", NodeId("other", "other-uid", "")), BOUND)
+    assert elsewhere["node"] == {"name": "other", "uid": "other-uid"}
+
+
+def test_a_withheld_claim_is_explained_anew_without_a_change_of_phase_or_time() -> None:
+    withheld = after(WithholdClaim(CLAIM, "Unconfirmed", "overdue"), BOUND)
+    told = after(ExplainClaim(CLAIM, "StillAnswering", "it answers"), withheld)
+    assert told == {**withheld, "reason": "StillAnswering", "message": "it answers"}
+    silent = after(ExplainClaim(CLAIM, "", ""), told)
+    assert silent == {name: value for name, value in withheld.items() if name not in ("reason", "message")}
+
+
+def test_the_reference_boot_of_one_holder_is_none_of_the_next() -> None:
+    withheld = after(WithholdClaim(CLAIM, "Unconfirmed", "overdue"), BOUND)
+    known = after(RecordReference(CLAIM, "boot-2"), withheld)
+    assert known == {**withheld, "referenceBootID": "boot-2"}
+    claim = claim_from(raw("port-30001", "", spec=CLAIM_SPEC, status=known))
+    assert (claim.reference_boot_id, claim.reason, claim.message) == ("boot-2", "Unconfirmed", "overdue")
+    for action in (WithholdClaim(CLAIM, "x", "x"), BindClaim(CLAIM, POD), CoolClaim(CLAIM, "Attested")):
+        assert "referenceBootID" not in after(action, known)
+
+
+def test_what_an_administrator_attested_is_remembered_in_history() -> None:
+    attested = replace(CLAIM, attestation=Attestation("pod-uid", "the rack burnt down"))
+    for evidence, reason in (("Attested", "the rack burnt down"), ("ContainersTerminated", None)):
+        (past,) = body_of(CoolClaim(attested, evidence))["status"]["history"]
+        assert past.get("reason") == reason
+
+
+def test_a_machine_that_came_back_is_marked_in_the_history_of_its_holder_alone() -> None:
+    removed = [
+        {"pod": {"name": f"p{n}", "uid": f"u{n}"}, "node": {"name": "worker", "uid": "n", "bootID": boot}, **rest}
+        for n, (boot, rest) in enumerate(
+            [
+                ("boot-1", {"evidence": "NodeRemoved"}),
+                ("boot-1", {"evidence": "ContainersTerminated"}),
+                ("boot-2", {"evidence": "NodeRemoved"}),
+            ]
+        )
+    ]
+    status = {**BOUND, "history": removed}
+    claim = claim_from(raw("port-30001", "", spec=CLAIM_SPEC, status=status))
+    assert [node.boot_id for node in claim.removed_nodes] == ["boot-1", "boot-2"]
+    assert claim.past_pods == {"u0", "u1", "u2"}
+    told = after(RecordReturn(claim, NODE), status)
+    assert [past.get("returned") for past in told["history"]] == ["2026-05-04T12:00:00Z", None, None]
+    seen = claim_from(raw("port-30001", "", spec=CLAIM_SPEC, status=told))
+    assert [node.boot_id for node in seen.removed_nodes] == ["boot-2"]
+
+
+def test_a_pod_that_was_handed_over_is_read_back_as_a_witness() -> None:
+    body = body_of(HandOver(POD))
+    assert pod_from(raw("smollm2-12345678-0", metadata=body["metadata"])).handed_over == datetime(
+        2026, 5, 4, 12, tzinfo=UTC
+    )
 
 
 def test_a_cooling_claim_tells_what_released_it_and_who_held_it() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from modelbackend_operator.cache import Cache
 from modelbackend_operator.kinds import Kind
 from modelbackend_operator.manifests import lease_name
-from modelbackend_operator.model import ModelStop, NodeId, Observation
+from modelbackend_operator.model import ModelStop, Node, Observation
 from modelbackend_operator.settings import Settings
 from modelbackend_operator.snapshot import observation_of
 
@@ -95,7 +95,7 @@ def test_nodes_are_those_of_pods_and_of_claims_whose_pod_is_gone() -> None:
     for number, name in enumerate(("lost", "unrelated")):
         node = {"metadata": {"name": name, "uid": f"uid-{number}", "resourceVersion": "1"}}
         cache.put(Kind.NODE, node | {"status": {"nodeInfo": {"bootID": "boot"}}})
-    assert observe(cache).nodes == {"lost": NodeId("lost", "uid-0", "boot")}
+    assert observe(cache).nodes == {"lost": Node("lost", "uid-0", "boot")}
 
 
 def test_the_lease_is_that_of_the_model_and_without_a_backend_the_one_taken_for_it() -> None:

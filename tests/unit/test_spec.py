@@ -66,6 +66,9 @@ DECIDED_ELSEWHERE = {
     "restart.backoffSeconds",
     "restart.maxBackoffSeconds",
     "suspend",
+    "shutdown.unconfirmedAfterSeconds",
+    "shutdown.whenUnconfirmed",
+    "shutdown.nodeLossSeconds",
 }
 """Fields with behaviour whose effect is not seen in a body made of `HOST_PATH`."""
 
@@ -78,9 +81,6 @@ NOT_YET: dict[str, Any] = {
     "runtime.pooling": "None",
     "runtime.extraArgs": ["--verbose"],
     "exposure.http": {},
-    "shutdown.unconfirmedAfterSeconds": 61,
-    "shutdown.whenUnconfirmed": "Wait",
-    "shutdown.nodeLossSeconds": 60,
 }
 
 

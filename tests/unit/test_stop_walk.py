@@ -136,7 +136,7 @@ def test_force_on_a_terminating_pod_reaches_its_server_and_is_no_second_delete()
     walk = started(held=(*HELD, "end"))
     pod = busy(walk, requests=2)
     walk.world.delete_pod(pod)
-    walk.settle()
+    walk.settle(until=lambda: bool(walk.writes["WriteStopRecord"]))
     force(walk, f"{pod.ref.uid} enough")
     walk.settle(until=lambda: "AbortServer" in walk.told())
     assert walk.world.state.servers[pod.ref.uid].in_flight == 0
