@@ -56,8 +56,8 @@ def watchdog(api: Api, operator: str, request: pytest.FixtureRequest) -> Iterato
     """Set up first and torn down last, so that the end of a test's backends is watched too."""
     assert operator
     history = History(api)
-    first, last = Settings().node_ports
-    dog, began_at = PortWatchdog(history, range(first, last + 1)), time.monotonic()
+    pool = [port for first, last in Settings().node_ports for port in range(first, last + 1)]
+    dog, began_at = PortWatchdog(history, pool), time.monotonic()
     history.start()
     dog.start()
     watch = Watchdog(history, dog)

@@ -209,6 +209,8 @@ class CoolClaim:
     LIVE: ClassVar[bool] = True
     claim: Claim
     evidence: str
+    reason: str = ""
+    """Why the port is not to be taken back by its own instance; empty when it may be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,11 @@ from modelbackend_operator.model import (
 )
 from modelbackend_operator.orders import force_for
 from modelbackend_operator.proof import rejected_at_admission
+from modelbackend_operator.reasons import Reason
 from modelbackend_operator.restarts import exhausted, given_up, status_entry
+
+PORT_TAKEN_EXIT_CODE = 75
+"""The server's own (modelbackend_server/exit_codes.py)."""
 
 
 def pods_of(observation: Observation, ordinal: int) -> tuple[Pod, ...]:
@@ -101,7 +105,7 @@ def claim_to_take_back(observation: Observation, ordinal: int) -> Claim | None:
         claim
         for claim in observation.claims
         if claim.ordinal == ordinal and claim.phase is ClaimPhase.COOLING and not claim.terminating
-        if port_fits(backend, claim) and claim.port not in observation.ports.taken
+        if port_fits(backend, claim) and claim.port not in observation.ports.taken and claim.reason != Reason.PORT_TAKEN
         if not pod_lives(observation, claim.pod_uid)
     )
     return min(fitting, key=lambda claim: claim.port, default=None)
@@ -181,7 +185,7 @@ def stop_reason(observation: Observation, pod: Pod) -> StopReason | None:
     if pod.ordinal not in backend.ordinals:
         return StopReason.SUSPENDED if backend.suspended else StopReason.SCALED_DOWN
     unlike = None if backend.refused else _unlike_the_spec(observation, backend, pod)
-    ends = unlike or _failed(backend, pod)
+    ends = unlike or _failed(backend, pod) or _port_taken(backend, pod)
     if ends is None and force_for(backend, pod) is not None:
         return StopReason.ORDERED
     return ends or _too_busy(observation, backend, pod)
@@ -194,6 +198,14 @@ def _failed(backend: Backend, pod: Pod) -> StopReason | None:
     if given_up(pod):
         return StopReason.REJECTED if rejected_at_admission(pod) else StopReason.FAILED
     return None
+
+
+def _port_taken(backend: Backend, pod: Pod) -> StopReason | None:
+    """Its server ended because somebody else listens on its port. A pinned port is waited for: it is a wish."""
+    if pod.containers_ready or pod.gated or not backend.exposure.claims_port or backend.pinned_port is not None:
+        return None
+    ended = any(c.exit_code == PORT_TAKEN_EXIT_CODE and c.state is not ContainerState.RUNNING for c in pod.containers)
+    return StopReason.PORT_TAKEN if ended else None
 
 
 def _too_busy(observation: Observation, backend: Backend, pod: Pod) -> StopReason | None:

@@ -3,7 +3,7 @@
 from modelbackend_operator.actions import Act, BindClaim, CoolClaim, DeleteService, Wait
 from modelbackend_operator.api import Evidence
 from modelbackend_operator.instances import claim_naming, instance_service, port_fits, staying_pod, wanted
-from modelbackend_operator.model import Claim, Exposure, Observation, Pod
+from modelbackend_operator.model import Claim, Exposure, Observation, Pod, StopReason
 from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
 
@@ -14,7 +14,17 @@ def release(observation: Observation, claim: Claim, evidence: Evidence) -> Act |
     if other is not None:
         return Act(BindClaim(claim, other))
     kept = keeps_its_port(observation, claim)
-    return (None if kept else free_service(observation, claim)) or Act(CoolClaim(claim, evidence))
+    return (None if kept else free_service(observation, claim)) or Act(_cooling(observation, claim, evidence))
+
+
+def _cooling(observation: Observation, claim: Claim, evidence: Evidence) -> CoolClaim:
+    return CoolClaim(claim, evidence, Reason.PORT_TAKEN if _was_taken(observation, claim) else "")
+
+
+def _was_taken(observation: Observation, claim: Claim) -> bool:
+    """By somebody outside the ledger, as the holder's server found: its instance is not to come back to it."""
+    holders = (pod for pod in observation.pods if pod.ref.uid == claim.pod_uid and pod.stop is not None)
+    return any(pod.stop is not None and pod.stop.reason is StopReason.PORT_TAKEN for pod in holders)
 
 
 def pod_behind(observation: Observation, claim: Claim) -> Pod | None:
@@ -35,6 +45,8 @@ def keeps_its_port(observation: Observation, claim: Claim) -> bool:
     """The instance is to run again behind this port: its Service stays, and selects nothing meanwhile."""
     backend = observation.backend
     if backend is None or not wanted(observation, claim.ordinal) or not port_fits(backend, claim):
+        return False
+    if _was_taken(observation, claim):
         return False
     return staying_pod(observation, claim.ordinal) is None  # else it runs already, behind a port of its own
 

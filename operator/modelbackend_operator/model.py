@@ -231,6 +231,8 @@ class StopReason(StrEnum):
     RESTARTS_EXHAUSTED = "RestartBudgetExhausted"
     FOREIGN = "PodDeletedByOthers"
     NODE_LOST = "NodeLost"
+    PORT_TAKEN = "PortInUse"
+    """Its server found its port taken by somebody else; it starts behind another."""
     BUSY_TIMEOUT = "BusyTimeout"
     ORDERED = "Ordered"
 
@@ -440,16 +442,17 @@ class ModelWait:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The pool for this backend's exposure and what is known to be taken in it."""
+    """The pools for this backend's exposure and what is known to be taken in them."""
 
-    first: int
-    last: int
-    """Inclusive."""
+    pools: tuple[tuple[int, int], ...]
+    """First and last port of each, inclusive."""
     reuse_delay_seconds: int
     taken: frozenset[int]
     """Claimed by others, in any phase, or held by a foreign Service."""
     taken_by: Mapping[int, str] = field(default_factory=dict)
     """Port to `namespace/name` of who holds it, for messages."""
+    taken_in: Mapping[str, int] = field(default_factory=dict)
+    """How many claims of others there are in the pools, by phase, for messages; what no claim holds is not counted."""
 
 
 @dataclass(frozen=True, slots=True)

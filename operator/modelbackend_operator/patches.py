@@ -330,9 +330,13 @@ def _claim_change(action: ClaimWrite, now: datetime) -> Raw:
             return {"reason": reason or None, "message": message or None}
         case RecordReturn(claim=target, node=node):
             return {"history": [_returned(past, node, now) for past in _past(target)]}
-        case CoolClaim(claim=target, evidence=evidence):
+        case CoolClaim(claim=target, evidence=evidence, reason=reason):
             history = _history(target, evidence, now)
-            return _phase(ClaimPhase.COOLING, now) | {"evidence": evidence, "history": history}
+            return _phase(ClaimPhase.COOLING, now) | {
+                "evidence": evidence,
+                "reason": reason or None,
+                "history": history,
+            }
 
 
 def _phase(phase: ClaimPhase, now: datetime) -> dict[str, Any]:

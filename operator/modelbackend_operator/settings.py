@@ -35,21 +35,25 @@ class LogFormat(StrEnum):
     CONSOLE = "console"
 
 
-def _parse_range(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    first, separator, last = value.partition("-")
+def _parse_ranges(value: object) -> object:
+    return tuple(_parse_range(part) for part in value.split(",")) if isinstance(value, str) else value
+
+
+def _parse_range(text: str) -> tuple[int, int]:
+    first, separator, last = text.partition("-")
     if not separator or not first.strip().isdigit() or not last.strip().isdigit():
-        raise ValueError(f"{value!r} is no range of ports; write it as FIRST-LAST, for example 30000-30085")
+        raise ValueError(f"{text!r} is no range of ports; write it as FIRST-LAST, for example 30000-30085")
     return int(first), int(last)
 
 
-PortRange = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=65535)], Annotated[int, Field(ge=1, le=65535)]],
-    BeforeValidator(_parse_range),
-    PlainSerializer(lambda ports: f"{ports[0]}-{ports[1]}", return_type=str),
+_Port = Annotated[int, Field(ge=1, le=65535)]
+PortRanges = Annotated[
+    tuple[tuple[_Port, _Port], ...],
+    Field(min_length=1),
+    BeforeValidator(_parse_ranges),
+    PlainSerializer(lambda ranges: ",".join(f"{first}-{last}" for first, last in ranges), return_type=str),
 ]
-"""First and last port, inclusive, written `FIRST-LAST`."""
+"""First and last port of each range, inclusive, written `FIRST-LAST` or `FIRST-LAST,FIRST-LAST`."""
 
 
 class Settings(BaseSettings):
@@ -64,9 +68,9 @@ class Settings(BaseSettings):
     allow_host_path: bool = False
     """Whether model.source.hostPath is honoured: it lets a tenant read the node's files."""
 
-    node_ports: PortRange = (30000, 30085)
+    node_ports: PortRanges = ((30000, 30085),)
     """The default is the band that the API server does not hand out by itself (KEP-3668)."""
-    host_ports: PortRange = (20000, 24999)
+    host_ports: PortRanges = ((20000, 24999),)
     """Outside the NodePort range and outside Linux' ephemeral range."""
     reuse_delay_seconds: Annotated[int, Field(ge=0)] = 15
     """How long a released port is kept from other backends."""
@@ -108,9 +112,9 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _ranges_in_order(self) -> Self:
         for name in ("node_ports", "host_ports"):
-            first, last = getattr(self, name)
-            if first > last:
-                raise ValueError(f"{name} {first}-{last} is empty; the first port comes first")
+            for first, last in getattr(self, name):
+                if first > last:
+                    raise ValueError(f"{name} {first}-{last} is empty; the first port comes first")
         return self
 
     @model_validator(mode="after")
@@ -126,6 +130,6 @@ class Settings(BaseSettings):
             return self.request_timeout_seconds
         return min(self.request_timeout_seconds, self.leader_lease_seconds - self.leader_renew_deadline_seconds)
 
-    def pool(self, exposure: Exposure) -> tuple[int, int]:
-        """First and last port, inclusive, that instances exposed this way may claim."""
+    def pools(self, exposure: Exposure) -> tuple[tuple[int, int], ...]:
+        """First and last port, inclusive, of each range that instances exposed this way may claim."""
         return self.host_ports if exposure is Exposure.HOST_PORT else self.node_ports

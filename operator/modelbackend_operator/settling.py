@@ -31,6 +31,9 @@ from modelbackend_operator.rollout import predecessor
 from modelbackend_operator.withheld import note_return, refuse_attestation, settle_withheld
 from modelbackend_operator.words import missing_words
 
+PORT_TAKEN_SECONDS = 300
+"""How long a port that somebody outside the ledger has taken is offered to nobody."""
+
 
 def settle_claim(observation: Observation, claim: Claim, now: datetime) -> Act | Wait | None:
     """The next step for a claim that no living pod needs; None while one may."""
@@ -87,7 +90,10 @@ def _free_when_cooled(observation: Observation, claim: Claim, now: datetime) -> 
     """The pod's object goes first: while it exists, a crash between the two steps would leave it unaccounted for."""
     if pod_lives(observation, claim.pod_uid) or claim_to_take_back(observation, claim.ordinal) == claim:
         return None
-    free_at = claim.since + timedelta(seconds=observation.ports.reuse_delay_seconds)
+    seconds = observation.ports.reuse_delay_seconds
+    if claim.reason == Reason.PORT_TAKEN:
+        seconds = max(seconds, PORT_TAKEN_SECONDS)
+    free_at = claim.since + timedelta(seconds=seconds)
     if now < free_at:
         return Wait(Reason.PORT_COOLING, f"port {claim.port} cools", free_at, claim.ordinal)
     return _free(observation, claim)

@@ -1,5 +1,6 @@
 """From the cache to an `Observation`: everything known of one backend, without I/O."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from modelbackend_operator.cache import Cache
@@ -127,15 +128,17 @@ def _nodes(cache: Cache, pods: tuple[Pod, ...], claims: tuple[Claim, ...]) -> di
 def _ports(
     cache: Cache, backend: Backend | None, backend_uid: str, settings: Settings, outside: Mapping[int, str]
 ) -> Ports:
-    first, last = settings.pool(backend.exposure if backend is not None else Exposure.NODE_PORT)
+    pools = settings.pools(backend.exposure if backend is not None else Exposure.NODE_PORT)
     pinned = backend.pinned_port if backend is not None else None
+    others = [raw for raw in cache.all(Kind.CLAIM) if raw["spec"]["backend"]["uid"] != backend_uid]
     taken_by = dict(outside)
-    for raw in cache.all(Kind.CLAIM):
+    for raw in others:
         owner = raw["spec"]["backend"]
-        if owner["uid"] != backend_uid:
-            taken_by[raw["spec"]["port"]] = f"{owner['namespace']}/{owner['name']}"
-    taken_by = {port: who for port, who in taken_by.items() if first <= port <= last or port == pinned}
-    return Ports(first, last, settings.reuse_delay_seconds, frozenset(taken_by), taken_by)
+        taken_by[raw["spec"]["port"]] = f"{owner['namespace']}/{owner['name']}"
+    inside = {port for port in taken_by if any(first <= port <= last for first, last in pools)}
+    taken_by = {port: who for port, who in taken_by.items() if port in inside or port == pinned}
+    phases = Counter(str(claim_from(raw).phase) for raw in others if raw["spec"]["port"] in inside)
+    return Ports(pools, settings.reuse_delay_seconds, frozenset(taken_by), taken_by, phases)
 
 
 def _taken_names(cache: Cache, namespace: str, backend_uid: str) -> frozenset[str]:

@@ -52,6 +52,7 @@ from modelbackend_operator.restarts import exhausted
 from modelbackend_operator.rollout import predecessor
 
 RETRY_POOL_SECONDS = 10
+MAX_PORT = 65535
 ASK_SERVER_SECONDS = 1
 PREPARING_SECONDS = 30
 """So long a start may take before anybody wonders why no container is there."""
@@ -153,22 +154,24 @@ def _claim_pinned(
 
 
 def probe_order(observation: Observation, backend: Backend, ordinal: int) -> Iterator[int]:
-    """Every port of the pool once, in the instance's own order: a repeated attempt asks for the same first."""
-    first, last = observation.ports.first, observation.ports.last
-    if backend.port_range is not None:
-        first, last = max(first, backend.port_range[0]), min(last, backend.port_range[1])
-    ports = range(first, last + 1)
+    """Every port of the pools once, in the instance's own order: a repeated attempt asks for the same first."""
+    first, last = backend.port_range or (0, MAX_PORT)
+    ports = [port for pool in observation.ports.pools for port in range(max(first, pool[0]), min(last, pool[1]) + 1)]
     yield from Random(f"{backend.ref.uid}/{ordinal}").sample(ports, len(ports))
 
 
 def _exhaustion(observation: Observation, backend: Backend) -> str:
-    pool = f"{observation.ports.first}-{observation.ports.last}"
+    ports = observation.ports
+    pool = ", ".join(f"{first}-{last}" for first, last in ports.pools)
     if backend.port_range is not None:
         pool = f"{backend.port_range[0]}-{backend.port_range[1]} (exposure.portRange, within {pool})"
     own = Counter(str(claim.phase) for claim in observation.claims)
-    kept = "".join(f", {count} {phase} by this backend" for phase, count in sorted(own.items()))
+    counts = [f"{count} {phase} by other backends" for phase, count in sorted(ports.taken_in.items())]
+    counts += [f"{count} {phase} by this backend" for phase, count in sorted(own.items())]
+    outside = len(ports.taken) - sum(ports.taken_in.values())
+    counts += [f"{outside} held outside this operator"] if outside > 0 else []
     return (
-        f"no free {backend.exposure} port in {pool}: {len(observation.ports.taken)} held by others{kept}; "
+        f"no free {backend.exposure} port in {pool}: {', '.join(counts) or 'it is empty'}; "
         "delete a backend, wait for a cooling claim, or have the pool widened (kubectl get portclaims)"
     )
 

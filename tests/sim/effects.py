@@ -106,11 +106,11 @@ def _claim_patch(action: do.Action, now: datetime) -> dict[str, Any]:
             return {"phase": ClaimPhase.BOUND, "since": now, **named}
         case do.RecordNode(node=node):
             return {"node": node}
-        case do.CoolClaim(claim=claim, evidence=evidence):
+        case do.CoolClaim(claim=claim, evidence=evidence, reason=reason):
             removed = (claim.node,) if claim.node is not None and evidence == Evidence.NODE_REMOVED else ()
-            known = {
+            known: dict[str, Any] = {
                 "reference_boot_id": "",
-                "reason": "",
+                "reason": reason,
                 "message": "",
                 "removed_nodes": claim.removed_nodes + removed,
             }

@@ -52,7 +52,7 @@ class Looking:
             nodes={name: _node(machine, cached.now) for name, machine in machines if machine.node is not None},
             servers={},
             ports=Ports(
-                *self.pool,
+                (self.pool,),
                 REUSE_DELAY_SECONDS,
                 frozenset(claim.port for claim in others),
                 {claim.port: f"{NAMESPACE}/other" for claim in others},

@@ -222,7 +222,7 @@ def a_world(
         lease=None,
         nodes={NODE.name: MACHINE},
         servers=servers or {},
-        ports=Ports(30000, 30085, 15, frozenset()),
+        ports=Ports(((30000, 30085),), 15, frozenset()),
         taken_names=frozenset(),
     )
     return replace(usual, **special)

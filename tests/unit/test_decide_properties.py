@@ -200,7 +200,7 @@ def worlds(draw: st.DrawFn) -> Observation:
         refusing=draw(st.sampled_from((frozenset(), frozenset(UIDS[:1])))),
         namespace_terminating=draw(st.sampled_from((False, False, True))),
         ports=Ports(
-            PORTS[0], PORTS[-1], 15, draw(st.sampled_from((frozenset(), frozenset(PORTS[:1]), frozenset(PORTS))))
+            ((PORTS[0], PORTS[-1]),), 15, draw(st.sampled_from((frozenset(), frozenset(PORTS[:1]), frozenset(PORTS))))
         ),
     )
     world = replace(

@@ -149,7 +149,7 @@ def test_an_instance_without_a_claim_claims_the_first_port_of_its_own_order() ->
     world = a_world(a_backend())
     order = list(probe_order(world, a_backend(), 0))
     assert action_of(decide(world, NOW)) == CreateClaim(a_backend(), 0, order[0])
-    taken = replace(world, ports=Ports(30000, 30085, 15, frozenset(order[:2])))
+    taken = replace(world, ports=Ports(((30000, 30085),), 15, frozenset(order[:2])))
     assert action_of(decide(taken, NOW)) == CreateClaim(a_backend(), 0, order[2])
 
 
@@ -160,6 +160,9 @@ def test_the_order_of_ports_is_the_instances_own_and_holds_every_port_of_pool_an
     assert sorted(probe_order(world, ranged, 0)) == list(range(30080, 30086))
     assert list(probe_order(world, a_backend(), 0)) == list(probe_order(world, a_backend(), 0))
     assert list(probe_order(world, a_backend(), 0)) != list(probe_order(world, a_backend(), 1))
+    two = replace(world, ports=Ports(((30000, 30002), (31000, 31001)), 15, frozenset()))
+    assert sorted(probe_order(two, a_backend(), 0)) == [30000, 30001, 30002, 31000, 31001]
+    assert sorted(probe_order(two, a_backend(port_range=(30002, 31000)), 0)) == [30002, 31000]
 
 
 def test_the_status_names_the_pod_before_its_gate_opens() -> None:
@@ -260,11 +263,14 @@ def test_a_foreign_pods_name_is_passed_over() -> None:
 
 
 def test_an_exhausted_pool_says_who_holds_it_and_what_to_do() -> None:
-    world = a_world(a_backend(), ports=Ports(30000, 30002, 15, frozenset({30000, 30001, 30002})))
+    phases = {"Withheld": 1, "Cooling": 1}
+    ports = Ports(((30000, 30002),), 15, frozenset({30000, 30001, 30002}), {}, phases)
+    world = a_world(a_backend(), ports=ports)
     wait = wait_of(world)
     assert wait.reason == "PortPoolExhausted"
     assert wait.message == (
-        "no free NodePort port in 30000-30002: 3 held by others; "
+        "no free NodePort port in 30000-30002: 1 Cooling by other backends, 1 Withheld by other backends, "
+        "1 held outside this operator; "
         "delete a backend, wait for a cooling claim, or have the pool widened (kubectl get portclaims)"
     )
     assert wait.not_after == later(10)
@@ -274,16 +280,15 @@ def test_an_exhausted_range_of_the_spec_is_named_as_such() -> None:
     world = a_world(
         a_backend(port_range=(30001, 30001)),
         claims=[a_claim(WITHHELD, 30001)],
-        ports=Ports(30000, 30002, 15, frozenset()),
+        ports=Ports(((30000, 30002),), 15, frozenset()),
     )
     assert wait_of(world).message.startswith(
-        "no free NodePort port in 30001-30001 (exposure.portRange, within 30000-30002): "
-        "0 held by others, 1 Withheld by this backend; "
+        "no free NodePort port in 30001-30001 (exposure.portRange, within 30000-30002): 1 Withheld by this backend; "
     )
 
 
 def test_a_pinned_port_of_another_backend_names_the_holder_and_the_ways_out() -> None:
-    ports = Ports(30000, 30085, 15, frozenset({PORT}), {PORT: "models/other"})
+    ports = Ports(((30000, 30085),), 15, frozenset({PORT}), {PORT: "models/other"})
     wait = wait_of(a_world(a_backend(pinned_port=PORT), ports=ports))
     assert wait.reason == "PinnedPortTaken"
     assert wait.message == (
@@ -404,7 +409,7 @@ def test_a_pod_is_marked_as_ours_again(pod: Pod) -> None:
 
 
 def held_by_a_foreign_service(world: Observation) -> Observation:
-    ports = Ports(30000, 30085, 15, frozenset({PORT}), {PORT: "a Service outside this operator"})
+    ports = Ports(((30000, 30085),), 15, frozenset({PORT}), {PORT: "a Service outside this operator"})
     return replace(world, services=(a_shared_service(),), ports=ports)
 
 

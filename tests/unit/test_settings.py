@@ -10,8 +10,8 @@ from modelbackend_operator.settings import ControlPath, Settings
 def test_the_defaults_are_those_of_the_documentation() -> None:
     settings = Settings()
     assert settings.namespace == "modelbackend-system"
-    assert settings.pool(Exposure.NODE_PORT) == (30000, 30085)
-    assert settings.pool(Exposure.HOST_PORT) == (20000, 24999)
+    assert settings.pools(Exposure.NODE_PORT) == ((30000, 30085),)
+    assert settings.pools(Exposure.HOST_PORT) == ((20000, 24999),)
     assert (settings.reuse_delay_seconds, settings.resync_seconds) == (15, 300)
     assert settings.control_path is None
 
@@ -21,9 +21,14 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("MODELBACKEND_OPERATOR_CONTROL_PATH", "PortForward")
     monkeypatch.setenv("MODELBACKEND_OPERATOR_REUSE_DELAY_SECONDS", "0")
     settings = Settings()
-    assert settings.pool(Exposure.NODE_PORT) == (31000, 31010)
+    assert settings.pools(Exposure.NODE_PORT) == ((31000, 31010),)
     assert settings.control_path is ControlPath.PORT_FORWARD
     assert settings.reuse_delay_seconds == 0
+
+
+def test_a_pool_may_be_of_several_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODELBACKEND_OPERATOR_HOST_PORTS", "20000-20009, 21000-21000")
+    assert Settings().pools(Exposure.HOST_PORT) == ((20000, 20009), (21000, 21000))
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,8 @@ def test_ports_are_taken_by_others_claims_and_by_what_is_outside_within_the_pool
     observation = observe(cache, outside={30003: "a Service outside this operator"})
     assert [claim.port for claim in observation.claims] == [30001]
     assert observation.ports.taken_by == {30002: "models/of-other", 30003: "a Service outside this operator"}
-    assert (observation.ports.first, observation.ports.last) == (30000, 30085)
+    assert observation.ports.pools == ((30000, 30085),)
+    assert observation.ports.taken_in == {"Reserved": 1}
 
 
 def test_a_pinned_port_outside_of_the_pool_is_told_as_taken_too() -> None:

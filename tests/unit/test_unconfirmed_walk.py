@@ -1,6 +1,7 @@
 """Whole lifecycles on machines that are lost: what runs on unseen is never forgotten, and late proof settles it."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from modelbackend_operator.model import (
     WhenUnconfirmed,
 )
 from tests.sim.world import World
-from tests.unit.builders import NODE
+from tests.unit.builders import ENDED, NODE
 from tests.unit.test_lifecycle_walk import MAIN, a_new_backend, backend, claims, nothing_is_left, pods, serves
 from tests.unit.walk import Walk
 
@@ -182,3 +183,22 @@ def test_an_instance_that_is_replaced_again_and_again_uses_one_port() -> None:
         walk.settle()
     assert [found.port for found in claims(walk)] == [claim.port]
     assert walk.writes["CreateClaim"] == 1
+
+
+def test_an_instance_whose_port_somebody_else_has_moves_to_another_and_leaves_that_one_alone_for_a_while() -> None:
+    walk = Walk(World(a_new_backend(exposure=Exposure.HOST_PORT))).settle()
+    (pod,), (claim,) = pods(walk), claims(walk)
+    run = walk.world.state.runs[pod.ref.uid]
+    walk.world.state = walk.world.state.with_run(pod.ref.uid, replace(run, alive=False))
+    walk.world.edit(pod, containers=(replace(ENDED, exit_code=75),), containers_ready=False, ready=False)
+    walk.held = ("run",)
+    walk.settle(until=lambda: not pods(walk) or pods(walk)[0].ref.uid != pod.ref.uid)
+    walk.held = ()
+    released_at = walk.world.now
+    walk.settle(until=lambda: serves(walk))
+    assert {found.port != claim.port for found in claims(walk) if found.phase is ClaimPhase.BOUND} == {True}
+    cooling = next(found for found in claims(walk) if found.port == claim.port)
+    assert (cooling.phase, cooling.reason) == (ClaimPhase.COOLING, "PortInUse")
+    walk.settle()
+    assert [found.port for found in claims(walk)] != [claim.port], walk.told()
+    assert walk.world.now - released_at >= timedelta(seconds=300)
