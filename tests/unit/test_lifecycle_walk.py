@@ -462,7 +462,7 @@ def breach_without_versions(late_write: int) -> str | None:
     """The name of the first promise that is broken, if one is."""
     world = World(a_new_backend())
     world.unchecked = frozenset({Backend, Claim, Lease, Pod, Service})
-    walk = Walk(world, late=(late_write, 8)).settle()
+    walk = Walk(world, late=(late_write, 16)).settle()
     walk.world.edit(backend(walk), template_hash="hash-2")
     try:
         walk.settle()
