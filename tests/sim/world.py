@@ -82,6 +82,8 @@ class World:
                 return self._create(action)
             case do.DrainServer(pod=pod):
                 return self._drain(pod.ref.uid)
+            case do.AddFinalizer(backend=seen) if self._is_deleting(seen):
+                return Denied("no new finalizers can be added if the object is being deleted")
             case do.AbortServer(pod=pod):
                 return self._abort(pod.ref.uid)
         return self._change(target_of(action), lambda current: changed_by(action, current, self.now))
@@ -120,11 +122,18 @@ class World:
             self.put(changed)
         return Applied()
 
+    def _is_deleting(self, seen: Backend) -> bool:
+        """And has not our finalizer, of this very version."""
+        current = self.state.objects.get(seen.ref.uid)
+        return current is not None and current == seen and not current.has_finalizer and seen.deleting_since is not None
+
     def _name_is_taken(self, seen: Any) -> bool:
         return any(found.ref.name == seen.ref.name for found in self.state.all(type(seen)))
 
     def put(self, thing: Any) -> None:
         """The object's next version, or its end when nothing holds it any more."""
+        if thing == self.state.objects.get(thing.ref.uid):
+            return  # a write that changes nothing makes no version
         version = self.state.version + 1
         thing = replace(thing, ref=replace(thing.ref, resource_version=str(version)))
         self.state = self.state._replace(objects={**self.state.objects, thing.ref.uid: thing}, version=version)
