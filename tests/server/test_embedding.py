@@ -1,109 +1,81 @@
-"""Vectors and rankings, over gRPC and over HTTP. The model is not trained: that vectors are owned rightly is tested."""
+"""Vectors: each caller gets its own, in its order, whoever shares the batch."""
 
 from __future__ import annotations
 
-import asyncio
-import math
-from collections.abc import Sequence
 from pathlib import Path
 
-import grpc
-import openai
+import numpy as np
 import pytest
 
-from modelbackend.v1 import inference_pb2
-from modelbackend_client.errors import from_rpc
-from tests.server.harness import Running, running
-from tests.server.tiny_gguf import write_embedding_gguf
+from modelbackend_server.embedding import MERGED_TOKENS_MAX
+from modelbackend_server.exits import ExitCode
+from modelbackend_server.generation import EmbedWork, Ended, Ending
+from tests.server.engine import EngineHarness, engine_of
+from tests.server.tiny_gguf import WIDTH, write_embedding_gguf
 
-TEXTS = ["a", "bb", "a b c", "d", "zzz", "a"]
+TEXTS = ["one", "three words here", "3/4", "a much longer text than all of the others", "~", "end"]
 
 
-@pytest.fixture
-def embedder(tmp_path: Path) -> Path:
-    path = tmp_path / "embedder.gguf"
+@pytest.fixture(scope="module")
+def embedding(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "embedding.gguf"
     write_embedding_gguf(path)
     return path
 
 
-async def embed(server: Running, texts: Sequence[str], *, normalize: bool | None = None) -> list[list[float]]:
-    request = inference_pb2.EmbedRequest(inputs=texts, normalize=normalize)
-    answer = await server.stub.Embed(request)
-    assert len(answer.embeddings) == len(texts)
-    return [list(embedding.values) for embedding in answer.embeddings]
+def work(engine: EngineHarness, *texts: str, normalise: bool = True) -> EmbedWork:
+    return EmbedWork(tuple(engine.tokens(text) for text in texts), normalise)
 
 
-async def test_vectors_come_in_the_order_of_their_texts_whoever_else_asks(embedder: Path) -> None:
-    async with running(embedder, mode="embed") as server:
-        alone = [(await embed(server, [text]))[0] for text in TEXTS]
-        together, turned = await asyncio.gather(embed(server, TEXTS), embed(server, TEXTS[::-1]))
-        assert [pytest.approx(vector, abs=1e-4) for vector in alone] == together
-        assert [pytest.approx(vector, abs=1e-4) for vector in alone[::-1]] == turned
-        info = await server.client.model_info()
-    assert all(len(vector) == info.model.embedding_length for vector in together)
-    assert all(math.isclose(math.hypot(*vector), 1, rel_tol=1e-4) for vector in together)
+def test_merged_with_others_each_gets_the_vectors_it_gets_alone_in_its_order(embedding: Path) -> None:
+    with engine_of(embedding, mode="embed") as engine:
+        assert (engine.model.mode, engine.model.embedding_width, engine.model.ranks) == ("embed", WIDTH, False)
+        alone = {text: engine.run(work(engine, text))[0].vectors[0] for text in TEXTS}
+        steps = engine.engine.counters.steps
+        orders = [TEXTS, TEXTS[::-1], TEXTS[2:3], TEXTS * 9]
+        requests = engine.run(*(work(engine, *order) for order in orders))
+        used = engine.engine.counters.steps - steps
+    assert used < sum(len(order) for order in orders) / 4, "they were not merged"
+    for order, request in zip(orders, requests, strict=True):
+        assert request.ending == Ended(Ending.STOP)
+        assert request.vectors.shape == (len(order), WIDTH)
+        np.testing.assert_allclose(request.vectors, [alone[text] for text in order], atol=2e-3)
+    assert len({tuple(np.round(vector, 3)) for vector in alone.values()}) == len(TEXTS)
 
 
-async def test_vectors_are_left_as_they_are_where_that_is_asked(embedder: Path) -> None:
-    async with running(embedder, mode="embed") as server:
-        (raw,) = await embed(server, ["a b c"], normalize=False)
-        (unit,) = await embed(server, ["a b c"], normalize=True)
-    length = math.hypot(*raw)
-    assert not math.isclose(length, 1, rel_tol=1e-2)
-    assert [value / length for value in raw] == pytest.approx(unit, abs=1e-4)
+def test_vectors_have_length_one_unless_they_are_wanted_as_they_are(embedding: Path) -> None:
+    with engine_of(embedding, mode="embed") as engine:
+        normal, raw = engine.run(work(engine, *TEXTS), work(engine, *TEXTS, normalise=False))
+    lengths = np.linalg.norm(raw.vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.linalg.norm(normal.vectors, axis=1), 1, atol=1e-5)
+    assert (lengths > 1.5).all()
+    np.testing.assert_allclose(normal.vectors, raw.vectors / lengths, atol=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("texts", "words"),
-    [
-        ([], "0 inputs, 1 to 3"),
-        (["a"] * 4, "4 inputs"),
-        (["a", ""], r"inputs\[1\] is empty"),
-        (["a " * 99], "at most 64"),
-    ],
-)
-async def test_texts_that_cannot_be_embedded_are_named(embedder: Path, texts: Sequence[str], words: str) -> None:
-    async with running(embedder, mode="embed", max_batch_inputs=3) as server:
-        with pytest.raises(grpc.aio.AioRpcError, match=words) as refused:
-            await embed(server, texts)
-        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        await embed(server, ["a"])
+def test_a_caller_with_many_texts_holds_up_nobody(embedding: Path) -> None:
+    with engine_of(embedding, mode="embed") as engine:
+        many, few = engine.submit(work(engine, *(TEXTS * 500)), work(engine, "one"))
+        few.wait()
+        assert not many.ended.is_set()
+        many.leave()
+        (after,) = engine.run(work(engine, "one"))
+    np.testing.assert_allclose(after.vectors, few.vectors, atol=2e-3)
 
 
-async def test_an_embedding_model_generates_and_ranks_nothing(embedder: Path) -> None:
-    async with running(embedder, mode="embed") as server:
-        for call in (
-            server.stub.Generate(inference_pb2.GenerateRequest(prompt="a")),
-            server.stub.ScoreChoices(inference_pb2.ScoreChoicesRequest(prompt="a", choices=["b"])),
-            server.stub.Rerank(inference_pb2.RerankRequest(query="a", documents=["b"])),
-        ):
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await call
-            assert from_rpc(refused.value).reason == "MODEL_CANNOT"
+def test_a_text_as_long_as_the_context_is_read_whole(embedding: Path) -> None:
+    with engine_of(embedding, mode="embed", batch_tokens=8) as engine:
+        # Two tokens are the model's own marks of beginning and end.
+        longest = engine.model.context_length - 2
+        (request,) = engine.run(work(engine, "a" * longest, "b" * longest))
+    assert request.vectors.shape == (2, WIDTH)
+    assert longest <= MERGED_TOKENS_MAX
 
 
-async def test_the_official_client_reads_the_vectors(embedder: Path) -> None:
-    async with running(embedder, mode="embed", model="e") as server, server.openai() as client:
-        expected = await embed(server, ["a", "bb"])
-        answer = await client.embeddings.create(model="e", input=["a", "bb"])
-        assert [item.index for item in answer.data] == [0, 1]
-        assert [item.embedding for item in answer.data] == [pytest.approx(vector, abs=1e-6) for vector in expected]
-        floats = await client.embeddings.create(model="e", input="a", encoding_format="float")
-        assert floats.data[0].embedding == pytest.approx(expected[0], abs=1e-6)
-        assert answer.usage.prompt_tokens == answer.usage.total_tokens > 0
-        with pytest.raises(openai.BadRequestError, match=r"inputs\[1\] is empty") as refused:
-            await client.embeddings.create(model="e", input=["a", ""])
-        assert refused.value.param == "input[1]"
-        with pytest.raises(openai.BadRequestError, match="generates none") as cannot:
-            await client.chat.completions.create(model="e", messages=[{"role": "user", "content": "a"}])
-        assert cannot.value.code == "model_cannot"
-
-
-async def test_documents_are_ranked_by_a_model_that_ranks(embedder: Path) -> None:
-    async with running(embedder, mode="embed", pooling="rank") as server:
-        request = inference_pb2.RerankRequest(query="a", documents=["b", "a", "c c c"], top_n=2)
-        answer = await server.stub.Rerank(request)
-        assert len(answer.documents) == 2
-        assert answer.documents[0].score >= answer.documents[1].score
-        with pytest.raises(grpc.aio.AioRpcError, match="makes no vectors"):
-            await embed(server, ["a"])
+def test_a_model_that_does_not_say_how_to_pool_is_refused(tiny: Path) -> None:
+    with engine_of(tiny, mode="embed") as engine:
+        assert engine.failure is not None
+        assert engine.failure.code is ExitCode.BAD_CONFIGURATION
+        assert "set pooling to mean, cls or last" in engine.failure.words
+    with engine_of(tiny, mode="embed", pooling="last") as engine:
+        (request,) = engine.run(work(engine, "the time", "of"))
+    assert request.vectors.shape == (2, WIDTH)

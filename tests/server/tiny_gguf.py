@@ -78,7 +78,11 @@ def write_tiny_gguf(path: Path, *, chat_template: str | None = CHAT_TEMPLATE) ->
 
 
 def write_embedding_gguf(path: Path) -> None:
-    """A model that llama.cpp loads like any other, and that has no next token to give: architecture bert."""
+    """A model that llama.cpp loads like any other, and that has no next token to give: architecture bert.
+
+    Random weights, so that different texts have different vectors, and what comes first in a text matters.
+    """
+    random = np.random.default_rng(SEED)
     writer = gguf.GGUFWriter(path, "bert")
     writer.add_context_length(64)
     writer.add_embedding_length(WIDTH)
@@ -88,7 +92,9 @@ def write_embedding_gguf(path: Path) -> None:
     writer.add_layer_norm_eps(1e-12)
     writer.add_causal_attention(False)
     writer.add_pooling_type(gguf.PoolingType.MEAN)
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(SPACE + chr(code) for code in range(0x21, 0x7F))]
+    characters = [chr(code) for code in range(0x21, 0x7F)]
+    # A word begins with a piece that has the space, and goes on with pieces that have none.
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(SPACE + character for character in characters), *characters]
     writer.add_tokenizer_model("bert")
     writer.add_token_list(pieces)
     writer.add_token_types([gguf.TokenType.NORMAL] * len(pieces))
@@ -97,14 +103,15 @@ def write_embedding_gguf(path: Path) -> None:
     writer.add_bos_token_id(2)
     writer.add_eos_token_id(3)
     writer.add_sep_token_id(3)
-    square, row = np.eye(WIDTH, dtype=np.float32), np.ones(WIDTH, np.float32)
+    row = np.ones(WIDTH, np.float32)
     named: dict[str, npt.NDArray[np.float32]] = {
-        "token_embd.weight": np.ones((len(pieces), WIDTH), np.float32),
-        "position_embd.weight": square,
+        "token_embd.weight": random.standard_normal((len(pieces), WIDTH), np.float32),
+        "position_embd.weight": random.standard_normal((WIDTH, WIDTH), np.float32),
         "token_types.weight": np.ones((1, WIDTH), np.float32),
     }
     for matrix in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down"):
-        named |= {f"blk.0.{matrix}.weight": square, f"blk.0.{matrix}.bias": row}
+        weights = random.standard_normal((WIDTH, WIDTH), np.float32) / np.float32(np.sqrt(WIDTH))
+        named |= {f"blk.0.{matrix}.weight": weights, f"blk.0.{matrix}.bias": row}
     for norm in ("token_embd_norm", "blk.0.attn_output_norm", "blk.0.layer_output_norm"):
         named |= {f"{norm}.weight": row, f"{norm}.bias": row}
     _write(writer, named)

@@ -143,14 +143,15 @@ class Embedder:
         parameters = llama_cpp.llama_context_default_params()
         # A text is never split, so the longest one must fit what is computed at a time.
         parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = batch_tokens
-        parameters.n_seq_max = EMBED_SEQUENCES_MAX
+        sequences = min(EMBED_SEQUENCES_MAX, batch_tokens)
+        parameters.n_seq_max = sequences
         parameters.n_threads = parameters.n_threads_batch = threads
         parameters.flash_attn_type = FLASH_ATTENTION["disabled"]
         parameters.embeddings = True
         parameters.pooling_type = POOLING[pooling]
         parameters.kv_unified = True
         parameters.no_perf = True
-        self._batch = _Batch(batch_tokens, EMBED_SEQUENCES_MAX)
+        self._batch = _Batch(batch_tokens, sequences)
         self._handle = _context(model, parameters, f"texts of {batch_tokens} tokens")
         self._abort = _AbortFlag(self._handle)
         self._memory = llama_cpp.llama_get_memory(self._handle)
