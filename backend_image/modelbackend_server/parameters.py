@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from modelbackend.v1 import inference_pb2
 
+from .json_schema import SchemaError, to_gbnf
 from .llama import Grammar, GrammarError, Vocabulary
 from .refusals import Reason, Refusal
 from .sampling import SamplingParameters, draw_seed
@@ -90,8 +91,10 @@ def grammar(request: inference_pb2.GenerateRequest, vocabulary: Vocabulary) -> G
         case None:
             return None
         case "json_schema":
-            words = "this version of the server does not support json_schema; leave it out"
-            return Refusal(Reason.UNSUPPORTED, words, "json_schema")
+            try:
+                return Grammar(vocabulary, to_gbnf(request.json_schema))
+            except (SchemaError, GrammarError) as error:
+                return Refusal(Reason.BAD_REQUEST, str(error), "json_schema")
         case "grammar":
             try:
                 return Grammar(vocabulary, request.grammar)

@@ -1,0 +1,80 @@
+"""Half a minute of callers who come, wait, and leave when they like; MODELBACKEND_SOAK_SECONDS makes it longer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from pathlib import Path
+
+import grpc
+
+from modelbackend.v1 import inference_pb2
+from tests.server.harness import running
+
+SOAK_SECONDS = float(os.environ.get("MODELBACKEND_SOAK_SECONDS", "30"))
+CALLERS = 12
+EXPECTED = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED)
+GROWTH_BYTES_MAX = 40 * 2**20
+WORDS = ("the", "of", "and", "to", "in", "is", "was", "for", "on", "that", "with", "as", "it", "by", "at", "from")
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def a_request(chance: random.Random) -> inference_pb2.GenerateRequest:
+    # Half of them begin alike, so that they share, wait for each other, and leave in the middle of it.
+    beginning = "the time of the new " * 30 if chance.random() < 0.5 else ""
+    request = inference_pb2.GenerateRequest(
+        prompt=beginning + " ".join(chance.choice(WORDS) for _ in range(chance.randrange(1, 40))),
+        max_tokens=chance.randrange(1, 120),
+        sampling=inference_pb2.Sampling(temperature=chance.choice((0.0, 1.0))),
+    )
+    if chance.random() < 0.2:
+        request.grammar = 'root ::= ("the " | "of ")+ "."'
+    if chance.random() < 0.2:
+        request.stop.extend(["e", "zz"])
+    return request
+
+
+async def test_callers_who_come_and_leave_at_random_leave_nothing_behind(tiny: Path) -> None:
+    ends_at = time.monotonic() + SOAK_SECONDS
+    half: list[int] = []
+    async with running(tiny, slots=4, max_pending=6, batch_tokens=64, context_length=512) as server:
+
+        async def caller(seed: int) -> int:
+            chance = random.Random(seed)
+            finished = 0
+            while time.monotonic() < ends_at:
+                if not half and time.monotonic() > ends_at - SOAK_SECONDS / 2:
+                    half.append(resident_bytes())
+                stream = server.stub.GenerateStream(a_request(chance), timeout=chance.choice((0.01, 0.2, 20)))
+                leaves_after = chance.choice((None, None, 0, 1, 20))
+                try:
+                    count = 0
+                    async for event in stream:
+                        count += 1
+                        if event.HasField("finished"):
+                            finished += 1
+                        elif count == leaves_after:
+                            stream.cancel()
+                except asyncio.CancelledError:
+                    assert leaves_after is not None
+                except grpc.aio.AioRpcError as error:
+                    if error.code() not in EXPECTED:
+                        raise
+                    await asyncio.sleep(0.02)
+            return finished
+
+        finished = await asyncio.gather(*(caller(seed) for seed in range(CALLERS)))
+        assert sum(finished) > CALLERS
+        status = await server.until(queued=0, active=0)
+        counted = status.requests
+        assert counted.accepted == counted.finished + counted.cancelled + counted.failed
+        assert counted.failed == 0
+        work = server.server.admission.engine._work
+        assert work is not None
+        assert work.generations == []
+        assert resident_bytes() - half[0] < GROWTH_BYTES_MAX
