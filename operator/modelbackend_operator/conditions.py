@@ -17,6 +17,7 @@ from modelbackend_operator.api import (
     ConditionStatus,
     Endpoint,
     Instance,
+    LastShutdown,
     ModelBackendStatus,
     ModelFacts,
 )
@@ -54,11 +55,18 @@ PORT_TROUBLES = frozenset(
 )
 
 
-def publish(observation: Observation, waits: Sequence[Wait], now: datetime) -> WriteStatus:
-    """Write this status; the caller compares when an equal one need not be written."""
+def publish(
+    observation: Observation, waits: Sequence[Wait], now: datetime, last_shutdown: LastShutdown | None = None
+) -> WriteStatus:
+    """Write this status; the caller compares when an equal one need not be written.
+
+    `last_shutdown` is news; without it, what was told before stays.
+    """
     backend = observation.backend
     assert backend is not None
-    return WriteStatus(backend, status_of(observation, backend, waits, now).to_json())
+    status = status_of(observation, backend, waits, now).to_json()
+    told = last_shutdown.to_json() if last_shutdown is not None else backend.status.get("lastShutdown")
+    return WriteStatus(backend, {**status, "lastShutdown": told} if told else status)
 
 
 def says_already(status: Mapping[str, Any], written: Mapping[str, Any]) -> bool:

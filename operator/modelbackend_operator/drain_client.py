@@ -22,6 +22,8 @@ from modelbackend_operator.model import Pod, ServerReport, ServerState, TokenRef
 
 REUSE_SECONDS = 1.0
 """An answer is as good as new for so long."""
+SILENT_AFTER_SECONDS = 10.0
+"""One call that fails is no silence: the last answer stands for so long. A busy machine misses a call now and then."""
 CHANNEL_OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0))
 
 Address = Callable[[Pod], contextlib.AbstractAsyncContextManager[str]]
@@ -57,13 +59,16 @@ class DrainClient:
         self._asked: dict[str, _Asked] = {}
 
     async def status(self, backend_uid: str, pod: Pod) -> Answer:
-        """What the server says of itself, at most a second old."""
+        """What the server says of itself, at most a second old; or ten, where it does not answer just now."""
         asked = self._asked.get(pod.ref.uid)
         if asked is not None and time.monotonic() - asked.at_seconds < REUSE_SECONDS:
             return asked.answer
-        answer = await self._ask(backend_uid, pod)
-        self._forget_old()
-        self._asked[pod.ref.uid] = _Asked(time.monotonic(), answer)
+        answer, now = await self._ask(backend_uid, pod), time.monotonic()
+        self._forget_old(now)
+        last = self._asked.get(pod.ref.uid)
+        if answer is None and last is not None and isinstance(last.answer, ServerReport):
+            return last.answer
+        self._asked[pod.ref.uid] = _Asked(now, answer)
         return answer
 
     async def drain(self, backend_uid: str, pod: Pod, deadline: datetime) -> Outcome:
@@ -110,8 +115,8 @@ class DrainClient:
     def _metadata(self, backend_uid: str) -> tuple[tuple[str, str], ...]:
         return (("authorization", f"Bearer {control_token(self._key, backend_uid)}"),)
 
-    def _forget_old(self) -> None:
-        oldest = time.monotonic() - REUSE_SECONDS
+    def _forget_old(self, now: float) -> None:
+        oldest = now - SILENT_AFTER_SECONDS
         for uid in [uid for uid, asked in self._asked.items() if asked.at_seconds < oldest]:
             del self._asked[uid]
 

@@ -113,7 +113,7 @@ def _recorded(pod: Pod, before: StopRecord | None, record: StopRecord) -> tuple[
         return EventType.NORMAL, "Stopping", f"stopping {who}: {record.reason}; {_time_left(pod, record)}"
     if record.extended != before.extended:
         return EventType.NORMAL, "Extended", f"{who} may drain until {rfc3339(record.deadline)}: {record.extended}"
-    if record.yielded_at is not None and before.yielded_at is None:
+    if record.yielded_at is not None and before.yielded_at is None and not pod.deleting:
         message = f"the stop of {who} goes on past its time; others of the model need not wait for it any more"
         return EventType.WARNING, Reason.UNCONFIRMED if pod.deleting else "Busy", message
     return None

@@ -143,7 +143,7 @@ def _waiting_since(backend: Backend, pod: Pod, wait: Wait | None, now: datetime)
     """Its place in the queue for its model's turn: kept while it waits, and lost with the wish."""
     if wait is None or wait.reason != Reason.WAITING_FOR_MODEL_LOCK:
         return None
-    return waiting_since(backend, pod) or now
+    return waiting_since(backend, pod.ref.uid) or now
 
 
 def _in_flight(observation: Observation, pod: Pod) -> int | None:

@@ -9,18 +9,22 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from modelbackend_operator.actions import (
+    AcquireLease,
     Action,
     Applied,
-    CoolClaim,
+    DeletePod,
     HandOver,
     Outcome,
     RecordReturn,
     RemoveFinalizer,
+    RemovePodFinalizer,
     SetServing,
     WithholdClaim,
     WriteStopRecord,
 )
+from modelbackend_operator.last_shutdown import outcome_of, requests_cut
 from modelbackend_operator.model import ClaimPhase, Observation
+from modelbackend_operator.model_lease import waiting_since
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CALL_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 30)
@@ -53,12 +57,28 @@ class Metrics:
             registry=self.registry,
         )
         self._starts = self._lifecycle("instance_start_seconds", "From the creation of an instance's pod to serving.")
-        self._ends = self._lifecycle(
-            "instance_end_seconds", "From an instance's stop record, or the deletion of its pod, to proof of its end."
-        )
         self._deletes = self._lifecycle(
             "backend_delete_seconds", "From the deletion of a ModelBackend to the end of all that was its."
         )
+        self._ends = Histogram(
+            "modelbackend_operator_instance_end_seconds",
+            "From an instance's stop record to its proven end, by outcome.",
+            ("outcome",),
+            buckets=LIFECYCLE_BUCKETS,
+            registry=self.registry,
+        )
+        self._drains = Histogram(
+            "modelbackend_operator_drain_seconds",
+            "From an instance's stop record to the DELETE of its pod, by outcome.",
+            ("outcome",),
+            buckets=LIFECYCLE_BUCKETS,
+            registry=self.registry,
+        )
+        self._lease_waits = self._lifecycle(
+            "model_lease_wait_seconds", "How long instances waited for their model's turn to be shut down."
+        )
+        self._cut = self._count("requests_cut", "Requests in flight in servers that were ended, as those counted them.")
+        self._busy = self._count("instances_busy", "Instances that were left to finish past their drain deadline.")
         self._withheld = Counter(
             "modelbackend_operator_claims_withheld",
             "Ports kept because their last process was not proven to have ended, by reason.",
@@ -79,6 +99,9 @@ class Metrics:
 
     def _lifecycle(self, name: str, help_: str) -> Histogram:
         return Histogram(f"modelbackend_operator_{name}", help_, buckets=LIFECYCLE_BUCKETS, registry=self.registry)
+
+    def _count(self, name: str, help_: str) -> Counter:
+        return Counter(f"modelbackend_operator_{name}", help_, registry=self.registry)
 
     def watch(
         self,
@@ -120,19 +143,25 @@ class Metrics:
     def settled(self, observation: Observation) -> None:
         """A look that finds nothing to write is counted with its reconcile."""
 
-    def step(self, observation: Observation, action: Action, outcome: Outcome) -> None:
+    def step(self, _: Observation, action: Action, outcome: Outcome) -> None:
         self._steps.labels(type(action).__name__, type(outcome).__name__).inc()
         if isinstance(outcome, Applied):
-            self._lifecycle_step(observation, action)
+            self._lifecycle_step(action)
 
-    def _lifecycle_step(self, observation: Observation, action: Action) -> None:
+    def _lifecycle_step(self, action: Action) -> None:
         match action:
             case SetServing(pod=pod, serving=True):
                 self._starts.observe(_seconds_since(pod.created_at))
-            case CoolClaim(claim=claim):
-                for ended in (pod for pod in observation.pods if pod.ref.uid == claim.pod_uid):
-                    began = ended.stop.since if ended.stop is not None else ended.deleted_at
-                    self._ends.observe(_seconds_since(began or claim.since))
+            case AcquireLease(backend=backend, holder=holder):
+                since = waiting_since(backend, holder.pod_uid)
+                self._lease_waits.observe(_seconds_since(since) if since is not None else 0.0)
+            case WriteStopRecord(pod=pod, record=record) if record.yielded_at is not None and not pod.deleting:
+                self._busy.inc(pod.stop is None or pod.stop.yielded_at is None)
+            case DeletePod(pod=pod) if pod.stop is not None and not pod.deleting:
+                self._drains.labels(outcome_of(pod.stop)).observe(_seconds_since(pod.stop.since))
+                self._cut.inc(requests_cut(pod.stop) or 0)
+            case RemovePodFinalizer(pod=pod) if pod.stop is not None:
+                self._ends.labels(outcome_of(pod.stop)).observe(_seconds_since(pod.stop.since))
             case WithholdClaim(reason=reason):
                 self._withheld.labels(str(reason)).inc()
             case HandOver():

@@ -68,7 +68,7 @@ def _await_turn(
     if refused is not None:
         return refused  # to hold the Lease would keep others from it, for nothing
     if backend is not None and observation.lease_free_since is not None:
-        mine = (waiting_since(backend, pod) or now, backend.ref.uid)
+        mine = (waiting_since(backend, pod.ref.uid) or now, backend.ref.uid)
         first = min(observation.model_waits, key=lambda wait: (wait.since, wait.backend_uid), default=None)
         free_at = observation.lease_free_since + timedelta(seconds=PRECEDENCE_SECONDS)
         if first is not None and (first.since, first.backend_uid) < mine and now < free_at:
@@ -76,10 +76,10 @@ def _await_turn(
     return _acquire(observation, pod, reason)
 
 
-def waiting_since(backend: Backend, pod: Pod) -> datetime | None:
+def waiting_since(backend: Backend, pod_uid: str) -> datetime | None:
     """When this pod began to wait for its turn, as the backend's status remembers."""
     for entry in backend.status.get("instances") or ():
-        if (entry.get("pod") or {}).get("uid") == pod.ref.uid:
+        if (entry.get("pod") or {}).get("uid") == pod_uid:
             return parse_time(entry.get("waitingSince"))
     return None
 

@@ -29,6 +29,7 @@ from modelbackend_operator.instances import (
     status_advertises,
     stop_reason,
 )
+from modelbackend_operator.last_shutdown import tell_shutdown
 from modelbackend_operator.model import (
     Cut,
     Observation,
@@ -72,6 +73,7 @@ def stop(observation: Observation, pod: Pod, now: datetime) -> Act | Wait | None
         or _withdraw(observation, pod, now)
         or _drain(observation, pod, now)
         or _abort(observation, pod, now)
+        or tell_shutdown(observation, pod, now)
         or await_proof(observation, pod, now)
     )
 

@@ -144,9 +144,13 @@ def a_serving_pod(uid: str = POD_UID, **special: Any) -> Pod:
 
 
 def a_stop(
-    reason: StopReason = StopReason.DELETED, drain_seconds: int = 30, epoch: str = "lease-uid/0", since: datetime = NOW
+    reason: StopReason = StopReason.DELETED,
+    drain_seconds: int = 30,
+    epoch: str = "lease-uid/0",
+    since: datetime = NOW,
+    **special: Any,
 ) -> StopRecord:
-    return StopRecord(since, reason, since + timedelta(seconds=drain_seconds), epoch)
+    return replace(StopRecord(since, reason, since + timedelta(seconds=drain_seconds), epoch), **special)
 
 
 def a_draining_pod(uid: str = POD_UID, **special: Any) -> Pod:

@@ -109,6 +109,21 @@ async def test_a_drain_tells_the_time_that_is_left_and_makes_the_next_answer_a_n
     assert report.state is ServerState.DRAINING
 
 
+async def test_one_call_that_fails_is_no_silence_and_several_are(
+    server: ControlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain_client, "REUSE_SECONDS", 0.0)
+    client = DrainClient(KEY, timeout_seconds=0.3)
+    report = await client.status(BACKEND_UID, a_pod())
+    server.silent = True
+    assert await client.status(BACKEND_UID, a_pod()) == report
+    monkeypatch.setattr(drain_client, "SILENT_AFTER_SECONDS", 0.0)
+    assert await client.status(BACKEND_UID, a_pod()) is None
+    assert await client.status(BACKEND_UID, a_pod()) is None
+    server.silent = False
+    assert await client.status(BACKEND_UID, a_pod()) == report
+
+
 async def test_an_abort_tells_why_and_makes_the_next_answer_a_new_one(server: ControlServer) -> None:
     client = DrainClient(KEY, timeout_seconds=5)
     await client.status(BACKEND_UID, a_pod())

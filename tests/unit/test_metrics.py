@@ -5,19 +5,35 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from modelbackend_operator.actions import (
+    AcquireLease,
     AddFinalizer,
     Applied,
     Conflict,
-    CoolClaim,
+    DeletePod,
     HandOver,
     RecordReturn,
     RemoveFinalizer,
+    RemovePodFinalizer,
     SetServing,
     WithholdClaim,
+    WriteStopRecord,
 )
 from modelbackend_operator.metrics import Metrics
-from modelbackend_operator.model import ClaimPhase
-from tests.unit.builders import NODE, a_backend, a_claim, a_deleted_backend, a_serving_pod, a_terminating_pod, a_world
+from modelbackend_operator.model import ClaimPhase, Cut, Holder, StopReason
+from tests.unit.builders import (
+    BACKEND_UID,
+    NODE,
+    NOW,
+    POD_UID,
+    a_backend,
+    a_claim,
+    a_deleted_backend,
+    a_draining_pod,
+    a_serving_pod,
+    a_stop,
+    a_terminating_pod,
+    a_world,
+)
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -38,13 +54,45 @@ def test_a_lifecycle_is_timed_by_the_steps_that_end_it_and_only_when_they_took_e
     assert value(metrics, "instance_start_seconds_count") == 1
     assert 40 <= (value(metrics, "instance_start_seconds_sum") or 0) < 60
 
-    world = a_world(a_backend(), pods=(a_serving_pod(deleted_at=ago(7)),))
-    metrics.step(world, CoolClaim(a_claim(ClaimPhase.BOUND), "ContainersTerminated"), Applied())
-    assert 7 <= (value(metrics, "instance_end_seconds_sum") or 0) < 20
-
     deleted = replace(a_deleted_backend(), deleting_since=ago(90))
     metrics.step(a_world(deleted), RemoveFinalizer(deleted), Applied())
     assert 90 <= (value(metrics, "backend_delete_seconds_sum") or 0) < 120
+
+
+def test_a_stop_is_timed_and_counted_by_how_it_went() -> None:
+    metrics, world = Metrics(), a_world(a_backend())
+    drained = a_draining_pod(stop=a_stop(since=ago(20)))
+    forced = a_draining_pod(stop=a_stop(since=ago(40), cut=Cut("", 3)))
+    unknown = a_draining_pod(stop=a_stop(since=ago(40), cut=Cut("all now", None)))
+    for pod in (drained, forced, unknown):
+        metrics.step(world, DeletePod(pod, 15), Applied())
+        metrics.step(world, RemovePodFinalizer(pod), Applied())
+    metrics.step(world, DeletePod(replace(drained, deleted_at=ago(0)), 0), Applied())  # its object only
+    for name in ("drain_seconds", "instance_end_seconds"):
+        assert 20 <= (value(metrics, f"{name}_sum", outcome="Drained") or 0) < 40
+        assert value(metrics, f"{name}_count", outcome="Drained") == 1
+        assert value(metrics, f"{name}_count", outcome="Forced") == 2
+    assert value(metrics, "requests_cut_total") == 3
+
+
+def test_an_instance_that_gives_way_is_counted_once() -> None:
+    metrics, world = Metrics(), a_world(a_backend())
+    record = a_stop(yielded_at=NOW)
+    metrics.step(world, WriteStopRecord(a_draining_pod(), a_stop()), Applied())
+    metrics.step(world, WriteStopRecord(a_draining_pod(), record), Applied())
+    metrics.step(world, WriteStopRecord(a_draining_pod(stop=record), record), Applied())
+    assert value(metrics, "instances_busy_total") == 1
+
+
+def test_the_wait_for_a_models_turn_is_timed_also_when_there_was_none() -> None:
+    metrics = Metrics()
+    entry = {"ordinal": 0, "pod": {"name": "smollm2-0", "uid": POD_UID}}
+    holder = Holder(BACKEND_UID, 0, POD_UID, StopReason.DELETED)
+    for more in ({"waitingSince": ago(50).isoformat()}, {}):
+        backend = a_backend(status={"instances": [{**entry, **more}]})
+        metrics.step(a_world(backend), AcquireLease(backend, holder), Applied())
+    assert value(metrics, "model_lease_wait_seconds_count") == 2
+    assert 50 <= (value(metrics, "model_lease_wait_seconds_sum") or 0) < 80
 
 
 def test_steps_are_counted_by_action_and_outcome() -> None:

@@ -1,0 +1,62 @@
+"""How the last instance that ended did so: told once, while its pod can still be read, and kept in status."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from modelbackend_operator.actions import Act, Wait
+from modelbackend_operator.api import LastShutdown, PodReference, ShutdownOutcome
+from modelbackend_operator.conditions import publish
+from modelbackend_operator.deferrals import refused_since
+from modelbackend_operator.model import Backend, ClaimPhase, Observation, Pod, StopReason, StopRecord
+from modelbackend_operator.proof import evidence_of_end
+from modelbackend_operator.reasons import Reason
+
+
+def outcome_of(stop: StopRecord) -> ShutdownOutcome:
+    """What the stop record says of the end that followed it."""
+    if stop.cut is not None:
+        return ShutdownOutcome.FORCED
+    if stop.reason is StopReason.FOREIGN:
+        return ShutdownOutcome.DELETED_BY_OTHERS
+    return ShutdownOutcome.NOT_SERVING if stop.deadline == stop.since else ShutdownOutcome.DRAINED
+
+
+def requests_cut(stop: StopRecord) -> int | None:
+    """None when nobody knows: its server did not say, or others ended it."""
+    if stop.cut is not None:
+        return stop.cut.requests
+    return None if stop.reason is StopReason.FOREIGN else 0
+
+
+def tell_shutdown(observation: Observation, pod: Pod, now: datetime) -> Act | None:
+    """The last step before the pod's object goes. Where the status cannot be written, it goes untold.
+
+    Not of a backend that ends itself: nobody could read it, and its Events say the same.
+    """
+    backend = observation.backend
+    if backend is None or backend.deleting_since is not None or pod.stop is None or not pod.has_finalizer:
+        return None
+    if evidence_of_end(pod) is None or _still_holds_port(observation, pod) or _is_told(backend, pod):
+        return None
+    if any(refused_since(observation, uid, now) is not None for uid in (pod.ref.uid, backend.ref.uid)):
+        return None
+    ended = LastShutdown(
+        outcome=outcome_of(pod.stop),
+        pod=PodReference(name=pod.ref.name, uid=pod.ref.uid),
+        finished=now,
+        seconds=round((now - pod.stop.since).total_seconds()),
+        requests_cut=requests_cut(pod.stop),
+    )
+    wait = Wait(Reason.TERMINATING, f"pod {pod.ref.name} has ended; its object is being removed", None, pod.ordinal)
+    return Act(publish(observation, (wait,), now, ended))
+
+
+def _still_holds_port(observation: Observation, pod: Pod) -> bool:
+    holding = (ClaimPhase.BOUND, ClaimPhase.WITHHELD)
+    return any(claim.pod_uid == pod.ref.uid and claim.phase in holding for claim in observation.claims)
+
+
+def _is_told(backend: Backend, pod: Pod) -> bool:
+    told: Mapping[str, Any] = backend.status.get("lastShutdown") or {}
+    return bool((told.get("pod") or {}).get("uid") == pod.ref.uid)
