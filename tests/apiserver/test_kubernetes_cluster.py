@@ -44,7 +44,16 @@ from modelbackend_operator.events import Event, EventType
 from modelbackend_operator.kinds import Kind
 from modelbackend_operator.kubernetes_api import Answer, KubernetesApi
 from modelbackend_operator.kubernetes_cluster import KubernetesCluster
-from modelbackend_operator.model import Backend, ClaimPhase, Holder, Observation, StopReason, StopRecord
+from modelbackend_operator.model import (
+    Backend,
+    ClaimPhase,
+    Holder,
+    ModelStop,
+    ModelWait,
+    Observation,
+    StopReason,
+    StopRecord,
+)
 from modelbackend_operator.settings import Settings
 from tests.apiserver.harness import ApiServer
 from tests.apiserver.operator_account import NAMESPACE, kubeconfig_with_token, operator_kubeconfig
@@ -460,6 +469,43 @@ async def test_giving_a_models_lease_back_wakes_whoever_waits_for_it(
         connection.told.clear()
         assert await cluster.apply(ReleaseLease(lease)) == Applied()
         assert waiter in connection.told
+
+
+async def test_an_open_stop_of_a_neighbour_is_seen_by_a_live_look_although_its_lease_was_deleted_by_hand(
+    cluster: KubernetesCluster, operator_account: Path, api_server: ApiServer, namespace: str
+) -> None:
+    """Of the same model only. The other operator wrote it, and no watch has told of it yet."""
+    uids = {name: make_backend(api_server, namespace, name, model=model("one")) for name in ("stops", "waits")}
+    stranger = make_backend(api_server, namespace, "stranger", model=model("two"))
+    await cluster.read_all()
+    async with connected(operator_account) as other:
+        await other.read_all()
+        pod = (await a_gated_pod(other, uids["stops"])).pods[0]
+        now = datetime(2026, 5, 4, 12, tzinfo=UTC)
+        record = StopRecord(now, StopReason.SPEC_CHANGED, now, "lease-uid/0")
+        assert await other.apply(WriteStopRecord(pod, record)) == Applied()
+    assert (await cluster.snapshot(uids["waits"])).model_stops == ()
+    seen = await cluster.snapshot(uids["waits"], live=True)
+    assert seen.lease is None
+    assert seen.model_stops == (ModelStop(pod.ref.uid, f"{namespace}/stops, instance 0"),)
+    assert (await cluster.snapshot(stranger, live=True)).model_stops == ()
+    assert (await cluster.snapshot(uids["stops"], live=True)).model_stops == ()
+
+
+async def test_who_waits_for_a_models_turn_is_seen_by_its_neighbours(
+    cluster: KubernetesCluster, api_server: ApiServer, namespace: str
+) -> None:
+    uids = [make_backend(api_server, namespace, name, model=model("one")) for name in ("first", "second")]
+    await cluster.read_all()
+    first = backend_in(await cluster.snapshot(uids[0]))
+    entry = {"ordinal": 0, "phase": "Serving", "waitingSince": "2026-05-04T12:00:00Z"}
+    assert await cluster.apply(WriteStatus(first, {"instances": [entry]})) == Applied()
+    seen = await cluster.snapshot(uids[1])
+    since = datetime(2026, 5, 4, 12, tzinfo=UTC)
+    assert seen.model_waits == (ModelWait(since, uids[0], f"{namespace}/first, instance 0"),)
+    assert seen.lease_free_since is not None
+    assert (await cluster.snapshot(uids[1])).lease_free_since == seen.lease_free_since
+    assert (await cluster.snapshot(uids[0])).lease_free_since is None  # nobody else waits
 
 
 async def test_a_pod_whose_labels_were_edited_away_is_still_seen_by_its_name_in_the_ledger(

@@ -32,13 +32,27 @@ from modelbackend_operator.actions import (
     WriteStatus,
     WriteStopRecord,
 )
+from modelbackend_operator.conditions import answer_orders
 from modelbackend_operator.kinds import Kind
 from modelbackend_operator.manifests import control_secret, service_name, shared_service_name
-from modelbackend_operator.model import ClaimPhase, Exposure, Holder, NodeId, Pod, StopReason, StopRecord
+from modelbackend_operator.model import (
+    Backend,
+    ClaimPhase,
+    Cut,
+    Exposure,
+    Holder,
+    NodeId,
+    Observation,
+    Pod,
+    StopReason,
+    StopRecord,
+)
 from modelbackend_operator.observe import backend_from, budget_from, claim_from, lease_from, pod_from, service_from
+from modelbackend_operator.orders import force_for
 from modelbackend_operator.patches import write_of
 from modelbackend_operator.settings import Settings
 from tests.apiserver.world import NOW, SOURCE, Json, World, node_ports
+from tests.unit.builders import a_world
 
 pytestmark = pytest.mark.apiserver
 
@@ -304,3 +318,69 @@ def test_a_service_is_pointed_at_the_next_pod(world: World) -> None:
     assert again["metadata"]["labels"] == made["metadata"]["labels"]
     world.do(DeleteService(service_from(again)))
     assert world.get(Kind.SERVICE, service_from(again).ref).status == 404
+
+
+# -- orders and records ----------------------------------------------------------------------------------------------
+
+
+def annotated(world: World, backend: Backend, **orders: str | None) -> Backend:
+    """As a user would: `kubectl annotate --overwrite`."""
+    annotations = {f"modelbackend.dev/{kind}": text for kind, text in orders.items()}
+    path = Kind.BACKEND.path(world.namespace, backend.ref.name)
+    answer = world.server.merge(path, {"metadata": {"annotations": annotations}})
+    assert answer.status == 200, answer.message
+    return backend_from(answer.body, allow_host_path=False)
+
+
+def test_orders_are_answered_in_status_and_forgotten_with_their_annotations(world: World) -> None:
+    backend = world.backend()
+    pod = world.pod(backend)
+    force, extend = f"{pod.ref.uid} the node is needed", "another-uid 60"
+    ordering = annotated(world, backend, force=force, extend=extend)
+    looking = replace(observation_of_one(ordering), pods=(pod,))
+    accepting = answer_orders(looking)
+    assert accepting is not None
+    told = backend_from(world.do(accepting.action), allow_host_path=False)
+    by_kind = {entry["kind"]: entry for entry in told.status["orders"]}
+    assert by_kind["Force"] == {"kind": "Force", "text": force, "pods": [pod.ref.uid]}
+    assert by_kind["Extend"]["pods"] == []
+    assert "no pod with uid another-uid" in by_kind["Extend"]["refused"]
+    assert answer_orders(replace(looking, backend=told)) is None, "an answer is given once"
+    assert force_for(told, pod) == force
+    silent = annotated(world, told, force=None, extend=None)
+    forgetting = answer_orders(replace(looking, backend=silent))
+    assert forgetting is not None
+    assert not world.do(forgetting.action)["status"].get("orders")
+
+
+def observation_of_one(backend: Backend) -> Observation:
+    return a_world(backend, backend_uid=backend.ref.uid)
+
+
+def test_a_stop_record_with_orders_cut_and_way_given_is_read_back(world: World) -> None:
+    pod = world.pod(world.backend())
+    record = StopRecord(NOW, StopReason.ORDERED, NOW + timedelta(seconds=30), "lease-uid/0", extended="p 60")
+    for more in ({}, {"yielded_at": NOW}, {"cut": Cut("all now", 3)}, {"cut": Cut("", None)}):
+        pod = pod_from(world.do(WriteStopRecord(pod, replace(record, **more))))
+        assert pod.stop == replace(record, **more)
+
+
+def test_a_pod_that_ends_already_takes_an_order_into_its_record(world: World) -> None:
+    pod = world.pod(world.backend())
+    ending = pod_from(world.do(DeletePod(pod, 15)))
+    assert ending.deleting
+    record = StopRecord(NOW, StopReason.FOREIGN, NOW, "", cut=Cut("all now", 1))
+    assert pod_from(world.do(WriteStopRecord(ending, record))).stop == record
+
+
+def test_the_last_shutdown_and_the_obeyed_order_are_taken(world: World) -> None:
+    backend = world.backend()
+    reference = {"name": "smollm2-0", "uid": "pod-uid"}
+    stop = {"since": NOON, "reason": "Ordered", "deadline": NOON, "order": "all now"}
+    status = {
+        "instances": [{"ordinal": 0, "phase": "Draining", "pod": reference, "stop": stop, "waitingSince": NOON}],
+        "lastShutdown": {"outcome": "Forced", "pod": reference, "finished": NOON, "seconds": 42, "requestsCut": 3},
+    }
+    taken = world.do(WriteStatus(backend, status))["status"]
+    assert taken["lastShutdown"] == status["lastShutdown"]
+    assert taken["instances"] == status["instances"]
