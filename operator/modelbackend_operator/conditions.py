@@ -225,21 +225,20 @@ def _port_available(observation: Observation, backend: Backend, waits: Sequence[
 
 
 def _drained(observation: Observation, waits: Sequence[Wait]) -> list[_Told]:
-    """Present while an instance ends: False while requests finish, True once its server was told to end."""
+    """Present while an instance ends: False while requests run or when they were cut, True when none was."""
     stopping = [pod for pod in observation.pods if pod.stop is not None and pod.handed_over is None]
     if not stopping:
         return []
-    if all(pod.deleting for pod in stopping):
-        return [
-            (
-                Condition.DRAINED,
-                ConditionStatus.TRUE,
-                Reason.TERMINATING,
-                "admission closed; the pod was told to end",
-            )
-        ]
-    message = next((wait.message for wait in waits if wait.reason == Reason.DRAINING), "admission is closing")
-    return [(Condition.DRAINED, ConditionStatus.FALSE, Reason.DRAINING, message or "admission is closing")]
+    if not all(pod.deleting for pod in stopping):
+        running = (wait for wait in waits if wait.reason in (Reason.DRAINING, Reason.BUSY))
+        wait = next(running, Wait(Reason.DRAINING, "admission is closing"))
+        return [(Condition.DRAINED, ConditionStatus.FALSE, Reason(wait.reason), wait.message)]
+    cuts = [(pod.ref.name, pod.stop.cut) for pod in stopping if pod.stop is not None and pod.stop.cut is not None]
+    if cuts:
+        told = "; ".join(f"pod {name} was ended with {cut.words} in flight" for name, cut in cuts)
+        return [(Condition.DRAINED, ConditionStatus.FALSE, Reason.FORCED, told)]
+    told = "admission closed; the pod was told to end"
+    return [(Condition.DRAINED, ConditionStatus.TRUE, Reason.TERMINATING, told)]
 
 
 def _unconfirmed(observation: Observation, waits: Sequence[Wait]) -> list[_Told]:

@@ -113,7 +113,7 @@ def _recorded(pod: Pod, before: StopRecord | None, record: StopRecord) -> tuple[
         return EventType.NORMAL, "Stopping", f"stopping {who}: {record.reason}; {_time_left(pod, record)}"
     if record.extended != before.extended:
         return EventType.NORMAL, "Extended", f"{who} may drain until {rfc3339(record.deadline)}: {record.extended}"
-    if record.yielded_at is not None and before.yielded_at is None and not pod.deleting:
+    if record.yielded_at is not None and before.yielded_at is None:
         message = f"the stop of {who} goes on past its time; others of the model need not wait for it any more"
         return EventType.WARNING, Reason.UNCONFIRMED if pod.deleting else "Busy", message
     return None
@@ -132,8 +132,7 @@ def _ended(action: DeletePod) -> tuple[EventType, str, str]:
     if cut is None:
         return EventType.NORMAL, "Terminating", f"pod {name} is told to end, with {action.grace_seconds} s of grace"
     why = f"ended by order ({cut.order})" if cut.order else "drain deadline passed"
-    count = "an unknown number of" if cut.requests is None else cut.requests
-    return EventType.WARNING, "Forced", f"{why} for pod {name}, with {count} requests in flight"
+    return EventType.WARNING, Reason.FORCED, f"{why} for pod {name}, with {cut.words} in flight"
 
 
 def _newly_refused(action: WriteStatus) -> tuple[EventType, str, str] | None:

@@ -246,6 +246,10 @@ class Cut:
     requests: int | None
     """How many ran then; None when the server did not say."""
 
+    @property
+    def words(self) -> str:
+        return "an unknown number of requests" if self.requests is None else f"{self.requests} requests"
+
 
 @dataclass(frozen=True, slots=True)
 class StopRecord:

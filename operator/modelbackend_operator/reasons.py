@@ -28,6 +28,8 @@ class Reason(StrEnum):
     """Admission is closed and requests finish."""
     BUSY = "Busy"
     """The drain deadline has passed and requests run on: shutdown.escalate is false, so they are waited for."""
+    FORCED = "Forced"
+    """It was ended although requests ran, at its deadline or by order; the message counts them."""
     TERMINATING = "AwaitingProof"
     """The pod was told to end; its port stays claimed until the kubelet reports that every container ended."""
     BUSY_LIMIT = "BusyLimit"

@@ -8,7 +8,7 @@ import pytest
 
 from modelbackend_operator.actions import Wait
 from modelbackend_operator.conditions import MESSAGE_MAX_CHARACTERS, publish, says_already
-from modelbackend_operator.model import ClaimPhase, Exposure, Node, Observation, ServerState
+from modelbackend_operator.model import ClaimPhase, Cut, Exposure, Node, Observation, ServerState
 from modelbackend_operator.reasons import Reason
 from tests.unit.builders import (
     BACKEND_UID,
@@ -130,6 +130,26 @@ CONDITIONS: dict[str, tuple[Observation, tuple[Wait, ...], dict[str, str]]] = {
             "Reconciling": "True AwaitingProof: the backend is being deleted",
             "PortAvailable": "True Claimed: claimed: 30007",
             "Drained": "True AwaitingProof: admission closed; the pod was told to end",
+        },
+    ),
+    "is busy past its deadline": (
+        bound(a_draining_pod(), backend=a_deleted_backend()),
+        (Wait(Reason.BUSY, "1 requests run past the drain deadline", None, 0),),
+        {
+            "Ready": "False Busy: 1 requests run past the drain deadline",
+            "Reconciling": "True Busy: 1 requests run past the drain deadline",
+            "PortAvailable": "True Claimed: claimed: 30007",
+            "Drained": "False Busy: 1 requests run past the drain deadline",
+        },
+    ),
+    "was told to end with requests in flight": (
+        bound(a_terminating_pod(stop=a_stop(cut=Cut("", 3))), backend=a_deleted_backend()),
+        (),
+        {
+            "Ready": "False AwaitingProof: the backend is being deleted",
+            "Reconciling": "True AwaitingProof: the backend is being deleted",
+            "PortAvailable": "True Claimed: claimed: 30007",
+            "Drained": "False Forced: pod smollm2-0 was ended with 3 requests in flight",
         },
     ),
     "asks for nothing": (

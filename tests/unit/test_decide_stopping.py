@@ -11,6 +11,7 @@ from modelbackend_operator.actions import (
     Act,
     Action,
     CoolClaim,
+    CreateClaim,
     DeletePod,
     DeleteService,
     Done,
@@ -548,3 +549,20 @@ def test_a_serving_instance_with_a_busy_limit_is_asked_although_all_is_told() ->
     assert world.backend is not None
     told = {**world.backend.status, "model": {"name": "smollm2", "architecture": "llama"}}
     assert servers_to_ask(replace(world, backend=replace(world.backend, status=told))) == world.pods
+
+
+# -- a stopping instance and the others -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [a_draining_pod(template_hash="old"), a_terminating_pod(template_hash="old"), a_serving_pod(template_hash="old")],
+    ids=["drains", "awaits proof", "waits for its turn"],
+)
+def test_an_instance_that_is_stopped_holds_up_no_repair_of_another(pod: Pod) -> None:
+    world = bound(pod, backend=a_backend(ordinals=(0, 1)))
+    lease = a_neighbours_lease() if pod.stop is None else a_lease()
+    servers = {POD_UID: a_report(ServerState.DRAINING, in_flight=1)}
+    action = acted(replace(world, lease=lease, servers=servers))
+    assert isinstance(action, CreateClaim)
+    assert action.ordinal == 1
