@@ -132,7 +132,7 @@ def _ended(action: DeletePod) -> tuple[EventType, str, str]:
     if cut is None:
         return EventType.NORMAL, "Terminating", f"pod {name} is told to end, with {action.grace_seconds} s of grace"
     why = f"ended by order ({cut.order})" if cut.order else "drain deadline passed"
-    return EventType.WARNING, Reason.FORCED, f"{why} for pod {name}, with {cut.words} in flight"
+    return EventType.WARNING, "Forced", f"{why} for pod {name}, with {cut.words} in flight"
 
 
 def _newly_refused(action: WriteStatus) -> tuple[EventType, str, str] | None:
