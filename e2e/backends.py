@@ -26,7 +26,7 @@ def manifest(name: str, namespace: str, *, file: str = TINY, **spec: Any) -> Obj
     base: Object = {
         "model": {"source": source},
         "resources": {"requests": {"cpu": "50m"}, "limits": {"nvidia.com/gpu": 1}},
-        "shutdown": {"drainSeconds": 60},
+        "shutdown": {"drainSeconds": 600},  # ended by idleness; a busy machine makes three tokens a second
     }
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": API_VERSION, "kind": "ModelBackend", "metadata": metadata, "spec": _merged(base, spec)}

@@ -17,6 +17,8 @@ from e2e.weights import fill_volume, tiny_model
 ROOT = Path(__file__).parent.parent
 NAMESPACE = "models"
 OPERATOR_NAMESPACE = "modelbackend-system"
+QUICK = ("MODELBACKEND_OPERATOR_REUSE_DELAY_SECONDS=8", "MODELBACKEND_OPERATOR_MAX_BACKOFF_SECONDS=5")
+"""Settings that shorten what a test would only wait for."""
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +36,7 @@ def operator(kubectl: Kubectl) -> str:
     kubectl.run("wait", "--for=condition=Established", "-f", str(ROOT / "crds"), "--timeout=60s")
     kubectl.run("apply", "-f", str(ROOT / "deploy"))
     deployment = ("deployment/modelbackend-operator", "-n", OPERATOR_NAMESPACE)
+    kubectl.run("set", "env", *deployment, *QUICK)
     kubectl.run("rollout", "restart", *deployment)  # the image under its tag may be a newer one
     kubectl.run("rollout", "status", *deployment, "--timeout=120s", timeout_seconds=150)
     return OPERATOR_NAMESPACE

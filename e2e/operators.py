@@ -61,6 +61,13 @@ class Succession:
         os.kill(self._pid, signal.SIGKILL)
         self.start()
 
+    def freeze(self) -> None:
+        """SIGSTOP: it does nothing, and does not know it."""
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self._pid, signal.SIGCONT)
+
     def end(self) -> None:
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)

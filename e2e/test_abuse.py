@@ -1,31 +1,15 @@
 """What meddling hands and a bad day do to a backend: each is survived, told in words, or put right."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from e2e.backends import SMOLLM2, UID_LABEL, Backend, claims_of, generate, port_of, stream
-from e2e.cluster.nodes import KindNodes, UnsupportedNodes, node_control
 from e2e.kubectl import Kubectl, Object, until
 
 Make = Callable[..., Backend]
 
 QUIET_SECONDS = 15
-
-
-@contextmanager
-def kubelet_away(node: str) -> Iterator[None]:
-    """Containers run on, and nobody reports of them. Skips the test where nodes are out of our reach."""
-    match node_control([node]):
-        case UnsupportedNodes(reason):
-            pytest.skip(reason)
-        case KindNodes() as nodes:
-            nodes.stop(node)
-            try:
-                yield
-            finally:
-                nodes.start(node)
 
 
 def test_a_pod_that_lost_its_labels_gets_them_back_and_serves_on(kubectl: Kubectl, backend: Make) -> None:
@@ -94,24 +78,6 @@ def test_a_claim_deleted_by_hand_stays_for_as_long_as_its_instance_runs(kubectl:
     one.delete()
     one.until_gone(timeout_seconds=30)
     until("it is gone once its instance has ended", lambda: not claims_of(kubectl, uid), timeout_seconds=30)
-
-
-def test_a_pod_torn_out_while_its_kubelet_is_away_leaves_its_port_withheld(kubectl: Kubectl, backend: Make) -> None:
-    one = backend("torn-out")
-    port, pod, uid = port_of(one.until_ready()), one.until_pod(), one.uid
-    name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
-    with kubelet_away(node):
-        kubectl.delete("pod", name, one.namespace, "--force", "--grace-period=0")
-        kubectl.patch("pod", name, one.namespace, {"metadata": {"finalizers": None}})
-        assert f"port {port} stays withheld" in one.until_event("PortWithheld")
-        (other,) = until("another pod is made", one.pods)
-        assert other["metadata"]["name"] == f"{name}-1"
-    try:
-        assert port_of(one.until_ready()) != port
-        assert {c["spec"]["port"]: c["status"]["phase"] for c in claims_of(kubectl, uid)}[port] == "Withheld"
-    finally:  # its kubelet is back and has ended the process, which this test knows and the operator cannot
-        kubectl.patch("portclaim", f"port-{port}", "", {"metadata": {"finalizers": None}})
-        kubectl.delete("portclaim", f"port-{port}")
 
 
 def test_the_last_of_several_edits_counts_once_the_running_stream_has_come_whole(
@@ -200,22 +166,3 @@ def test_nothing_is_written_while_nothing_happens(kubectl: Kubectl, backend: Mak
     assert kubectl.run(*watch) == ""
     assert versions() == before
     assert len(before) == 6  # the backend, its pod, two Services, the Secret and the claim
-
-
-def test_a_deletion_waits_for_a_kubelet_that_is_away_and_says_so(kubectl: Kubectl, backend: Make) -> None:
-    one = backend("kubelet-away")
-    one.until_ready()
-    node, uid = one.until_pod()["spec"]["nodeName"], one.uid
-    with kubelet_away(node):
-        one.delete()
-        waits = until("it awaits proof", lambda: _awaits_proof(one))
-        assert node in waits
-        assert [claim["status"]["phase"] for claim in claims_of(kubectl, uid)] == ["Bound"]
-        assert one.object is not None
-    one.until_gone(timeout_seconds=60)
-    assert [claim["status"].get("evidence") for claim in claims_of(kubectl, uid)] == ["ContainersTerminated"]
-
-
-def _awaits_proof(one: Backend) -> str | None:
-    reconciling = one.condition("Reconciling")
-    return str(reconciling["message"]) if reconciling.get("reason") == "AwaitingProof" else None

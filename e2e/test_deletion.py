@@ -71,7 +71,7 @@ def test_a_force_deleted_pod_is_held_until_the_kubelet_reports_its_end(kubectl: 
 def test_a_running_stream_outlives_a_cascading_delete(kubectl: Kubectl, backend: Make, cascade: str) -> None:
     one = backend(f"cascade-{cascade}", file=SMOLLM2)
     address, uid = one.until_ready(), one.uid
-    running = stream(address, "Once upon a time", "--max-tokens", "160", "--temperature", "0")
+    running = stream(address, "Once upon a time", "--max-tokens", "80", "--temperature", "0")
     one.delete(f"--cascade={cascade}")
     _, errors = running.communicate(timeout=120)
     assert running.returncode == 0, errors
@@ -84,7 +84,7 @@ def test_two_backends_of_one_model_are_shut_down_one_after_the_other(backend: Ma
     one, other = backend("twin-a", model=model, file=SMOLLM2), backend("twin-b", model=model)
     address = one.until_ready()
     other.until_ready()
-    running = stream(address, "Once upon a time", "--max-tokens", "160", "--temperature", "0")
+    running = stream(address, "Once upon a time", "--max-tokens", "80", "--temperature", "0")
     one.delete()
     until("the first holds the model's Lease", lambda: one.condition("Drained"))
     other.delete()

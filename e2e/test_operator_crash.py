@@ -53,7 +53,7 @@ def test_killed_during_a_drain_the_deadline_stays_and_the_stream_comes_whole(
 ) -> None:
     one = backend("crash-drain", file=SMOLLM2)
     address = one.until_ready()
-    running = stream(address, "Once upon a time", "--max-tokens", "160", "--temperature", "0")
+    running = stream(address, "Once upon a time", "--max-tokens", "80", "--temperature", "0")
     one.delete()
     deadline = until("the deadline is recorded", lambda: stop_deadline(one))
     kill_operator(kubectl, operator)

@@ -7,15 +7,18 @@ from itertools import pairwise
 
 import pytest
 
+from e2e.conftest import OPERATOR_NAMESPACE
+from e2e.fault_proxy import FaultProxy, fault_proxy
 from e2e.faults.nodes import machine, weights_everywhere
 from e2e.history import Api, History, api_of
-from e2e.kubectl import Kubectl
+from e2e.kubectl import Kubectl, until
 from e2e.port_watchdog import PortWatchdog, Sighting
 from e2e.story import story
 from e2e.verdict import judge
 from modelbackend_operator.settings import Settings
 
 __all__ = ["machine", "weights_everywhere"]  # fixtures
+DEPLOYMENT = ("deployment/modelbackend-operator", "-n", OPERATOR_NAMESPACE)
 STORY = pytest.StashKey[str]()
 
 
@@ -81,6 +84,22 @@ def watchdog(api: Api, operator: str, request: pytest.FixtureRequest) -> Iterato
         pytest.fail(f"the watchdog did not notice a breach of {', '.join(sorted(missed))}\n\n{told}", pytrace=False)
     if request.node.stash.get(FAILED, False):
         print(told)
+
+
+@pytest.fixture(scope="module")
+def no_other_operator(kubectl: Kubectl, operator: str) -> Iterator[None]:
+    kubectl.run("scale", *DEPLOYMENT, "--replicas=0")
+    selector = "app.kubernetes.io/name=modelbackend-operator"
+    until("no operator runs in the cluster", lambda: not kubectl.list("pods", operator, selector))
+    yield
+    kubectl.run("scale", *DEPLOYMENT, "--replicas=1")
+    kubectl.run("rollout", "status", *DEPLOYMENT, "--timeout=120s", timeout_seconds=150)
+
+
+@pytest.fixture
+def proxy(api: Api) -> Iterator[FaultProxy]:
+    with fault_proxy(api.port) as proxy:
+        yield proxy
 
 
 FAILED = pytest.StashKey[bool]()

@@ -157,6 +157,13 @@ def on(machine: Machine) -> Object:
     return {"model": EVERYWHERE, "nodeSelector": {"kubernetes.io/hostname": machine.name}}
 
 
+def prefer(machine: Machine) -> Object:
+    """There if it can be, else elsewhere."""
+    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [machine.name]}
+    preference = {"weight": 100, "preference": {"matchExpressions": [term]}}
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preference]}}
+
+
 def awaits_proof(one: Backend) -> str | None:
     """What the status says is awaited."""
     reconciling = one.condition("Reconciling")

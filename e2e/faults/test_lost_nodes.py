@@ -6,7 +6,7 @@ import pytest
 
 from e2e.backends import Backend, claims_of, generate, port_of
 from e2e.faults.conftest import Watchdog
-from e2e.faults.nodes import Machine, awaits_proof, on
+from e2e.faults.nodes import EVERYWHERE, Machine, awaits_proof, on, prefer
 from e2e.faults.test_deletes import give_up, serving_pods
 from e2e.kubectl import Kubectl, Object, until
 
@@ -74,7 +74,7 @@ def test_a_machine_that_died_and_comes_back_ends_what_was_deleted_and_serves_wha
 def test_the_same_boot_of_a_machine_proves_nothing_of_a_pod_that_was_torn_out(
     kubectl: Kubectl, backend: Make, machine: Machine, watchdog: Watchdog
 ) -> None:
-    one = backend("torn-out", model=on(machine)["model"], affinity=prefer(machine))
+    one = backend("torn-out", model=EVERYWHERE, affinity=prefer(machine))
     address, uid = one.until_ready(), one.uid
     (pod,) = one.pods()
     name, port = pod["metadata"]["name"], port_of(address)
@@ -94,17 +94,10 @@ def test_the_same_boot_of_a_machine_proves_nothing_of_a_pod_that_was_torn_out(
     give_up(kubectl, watchdog, f"port-{port}")
 
 
-def prefer(machine: Machine) -> Object:
-    """There if it can be, else elsewhere."""
-    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [machine.name]}
-    preference = {"weight": 100, "preference": {"matchExpressions": [term]}}
-    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preference]}}
-
-
 def test_a_drained_node_lets_its_stream_end_and_the_instance_goes_elsewhere_with_its_port(
     kubectl: Kubectl, backend: Make, machine: Machine, watchdog: Watchdog
 ) -> None:
-    one = backend("evicted", model=on(machine)["model"], affinity=prefer(machine))
+    one = backend("evicted", model=EVERYWHERE, affinity=prefer(machine))
     address, uid = one.until_ready(), one.uid
     kubectl.run("cordon", machine.name)
     kubectl.run(

@@ -7,30 +7,13 @@ import pytest
 
 from e2e.backends import Backend, claims_of, generate
 from e2e.conftest import OPERATOR_NAMESPACE
-from e2e.fault_proxy import Fate, FaultProxy, Write, fault_proxy
-from e2e.history import Api
+from e2e.fault_proxy import Fate, FaultProxy, Write
 from e2e.kubectl import Kubectl, until
 from e2e.operators import Succession
 
 Make = Callable[..., Backend]
 DEPLOYMENT = ("deployment/modelbackend-operator", "-n", OPERATOR_NAMESPACE)
 SETTINGS = {"NAMESPACE": OPERATOR_NAMESPACE, "REUSE_DELAY_SECONDS": "3"}
-
-
-@pytest.fixture(scope="module")
-def no_other_operator(kubectl: Kubectl, operator: str) -> Iterator[None]:
-    kubectl.run("scale", *DEPLOYMENT, "--replicas=0")
-    selector = "app.kubernetes.io/name=modelbackend-operator"
-    until("no operator runs in the cluster", lambda: not kubectl.list("pods", operator, selector))
-    yield
-    kubectl.run("scale", *DEPLOYMENT, "--replicas=1")
-    kubectl.run("rollout", "status", *DEPLOYMENT, "--timeout=120s", timeout_seconds=150)
-
-
-@pytest.fixture
-def proxy(api: Api) -> Iterator[FaultProxy]:
-    with fault_proxy(api.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture
