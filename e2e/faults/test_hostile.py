@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from e2e.backends import SMOLLM2, UID_LABEL, Backend, claims_of, generate, port_of, stream
-from e2e.conftest import OPERATOR_NAMESPACE
+from e2e.conftest import OPERATOR_NAMESPACE, ROOT
 from e2e.faults.conftest import Watchdog
 from e2e.faults.test_deletes import STREAM, serving_pods
 from e2e.kubectl import Kubectl, Object, until
@@ -98,12 +98,11 @@ def refusal(kubectl: Kubectl, operator: str) -> Iterator[Callable[[Object], None
     account = f"system:serviceaccount:{operator}:modelbackend-operator"
 
     def refuse(rule: Object) -> None:
-        group, version = "admissionregistration.k8s.io", "admissionregistration.k8s.io/v1"
+        version = "admissionregistration.k8s.io/v1"
         match = {"resourceRules": [{"apiVersions": ["*"], **rule}]}
         only = [{"name": "operator", "expression": f"request.userInfo.username == '{account}'"}]
         says_no = [{"expression": "false", "message": "not today"}]
         spec = {"failurePolicy": "Fail", "matchConstraints": match, "matchConditions": only, "validations": says_no}
-        assert group in version
         kubectl.apply(
             {"apiVersion": version, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec},
             {
@@ -150,13 +149,9 @@ def _is_denied(kubectl: Kubectl, one: Backend) -> bool:
     return False
 
 
-def test_an_operator_without_rights_writes_nothing_and_goes_on_with_them(
-    kubectl: Kubectl, backend: Make, operator: str
-) -> None:
+def test_an_operator_without_rights_writes_nothing_and_goes_on_with_them(kubectl: Kubectl, backend: Make) -> None:
     one = backend("no-rights", file=SMOLLM2)
     address, uid = one.until_ready(), one.uid
-    binding = kubectl.get("clusterrolebinding", "modelbackend-operator")
-    assert binding is not None
     running = stream(address, *STREAM)
     kubectl.delete("clusterrolebinding", "modelbackend-operator")
     try:
@@ -166,14 +161,11 @@ def test_an_operator_without_rights_writes_nothing_and_goes_on_with_them(
         assert one.object is not None
         assert serving_pods(uid)
     finally:
-        kubectl.apply(
-            {key: binding[key] for key in ("apiVersion", "kind", "roleRef", "subjects")}
-            | {"metadata": {"name": "modelbackend-operator"}}
-        )
+        kubectl.run("apply", "-f", str(ROOT / "deploy" / "10-rbac.yaml"))
     one.until_gone(timeout_seconds=180)
 
 
-def test_a_strange_finalizer_on_its_pod_holds_the_object_and_not_the_successor_for_ever(
+def test_a_strange_finalizer_on_a_pod_is_told_as_what_its_deletion_waits_for(
     kubectl: Kubectl, backend: Make, watchdog: Watchdog
 ) -> None:
     one = backend("held")
