@@ -1,5 +1,6 @@
 """Operators as processes on this host, which a test can end at any instruction and follow with another at once."""
 
+import contextlib
 import json
 import os
 import signal
@@ -69,8 +70,9 @@ class Succession:
         os.kill(self._pid, signal.SIGCONT)
 
     def end(self) -> None:
-        if self._pid:
-            os.kill(self._pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself: a leader that found itself deposed
+            if self._pid:
+                os.kill(self._pid, signal.SIGKILL)
         self._nursery.kill()
         self._nursery.wait()
 

@@ -1,14 +1,17 @@
 """Two operators work on the same backends at once: they disturb each other, and break nothing."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from e2e.backends import Backend, claims_of, generate
+from e2e.backends import SMOLLM2, Backend, claims_of, generate, stream
 from e2e.conftest import OPERATOR_NAMESPACE
-from e2e.fault_proxy import FaultProxy
+from e2e.fault_proxy import FaultProxy, fault_proxy
 from e2e.faults.conftest import Watchdog
+from e2e.faults.test_deletes import STREAM
+from e2e.history import Api
 from e2e.kubectl import Kubectl, until
 from e2e.operators import Succession
 
@@ -46,3 +49,42 @@ def test_two_operators_at_once_bring_every_backend_through_its_life(
         assert watchdog.alone(uid)
     assert proxy.writes, "the second operator never wrote"
     assert not kubectl.list("leases", OPERATOR_NAMESPACE, "app.kubernetes.io/managed-by=modelbackend-operator")
+
+
+ELECTION = {"LEADER_ELECTION": "true", "LEADER_LEASE_SECONDS": "6", "LEADER_RENEW_DEADLINE_SECONDS": "4"}
+TIMING = {"LEADER_RETRY_SECONDS": "1", "REUSE_DELAY_SECONDS": "3", "NAMESPACE": OPERATOR_NAMESPACE}
+
+
+def test_a_leader_that_stands_still_is_followed_and_when_it_goes_on_writes_nothing_more(
+    no_other_operator: None, api: Api, backend: Make, watchdog: Watchdog, tmp_path: Path
+) -> None:
+    assert no_other_operator is None
+    with fault_proxy(api.port) as one_way, fault_proxy(api.port) as another_way, ExitStack() as ending:
+        operators = []
+        for way in (one_way, another_way):
+            folder = tmp_path / way.url.rpartition(":")[2]
+            folder.mkdir()
+            operators.append(Succession(way.url, folder, ELECTION | TIMING))
+            ending.callback(operators[-1].end)
+        leader, follower = operators
+        leader.start()
+        one = backend("led", file=SMOLLM2)
+        address, uid = one.until_ready(), one.uid
+        follower.start()
+        running = stream(address, *STREAM)
+        one.delete()
+        until("it drains", lambda: one.condition("Drained"))
+        leader.freeze()
+        written = len(one_way.writes)
+        other = backend("led-by-another")
+        other.until_ready()
+        assert another_way.writes
+        leader.thaw()
+        _, errors = running.communicate(timeout=180)
+        assert running.returncode == 0, errors
+        one.until_gone()
+        other.delete()
+        other.until_gone()
+        late = [write for write in one_way.writes[written:] if "/leases" not in write.path]
+        assert len(late) <= 1, late  # one that was under way, whose precondition holds or does not
+        assert watchdog.alone(uid)
