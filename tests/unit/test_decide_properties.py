@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from modelbackend_operator import actions as do
 from modelbackend_operator.actions import Act, Action, Decision, Done, Wait, WriteStatus
 from modelbackend_operator.decide import decide, servers_to_ask
+from modelbackend_operator.evidence import evidence_elsewhere, trail_of_claim
 from modelbackend_operator.invariants import Process, Snapshot, Step, breaches_of_step
 from modelbackend_operator.model import (
     Attestation,
@@ -347,7 +348,12 @@ def test_what_destroys_releases_or_takes_something_shared_is_decided_from_a_live
 def test_time_alone_releases_no_port_that_may_have_a_process_behind_it(world: Observation, seconds: list[int]) -> None:
     now: datetime = NOW
     held = {claim.port for claim in world.claims if claim.phase in (ClaimPhase.BOUND, ClaimPhase.WITHHELD)}
-    proven = {port.port for port in world.claims if any(p.ref.uid == port.pod_uid for p in world.pods)}
+    proven = {
+        claim.port
+        for claim in world.claims
+        if any(pod.ref.uid == claim.pod_uid for pod in world.pods)
+        or evidence_elsewhere(world, trail_of_claim(world, claim)) is not None
+    }
     for more in seconds:
         now += timedelta(seconds=more)
         decision: Decision = decide(world, now)
