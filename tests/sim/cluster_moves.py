@@ -101,7 +101,7 @@ def _start(world: "World", pod: Pod) -> None:
     run = world.state.runs.get(pod.ref.uid)
     if run is not None:
         world.state = world.state.with_run(
-            pod.ref.uid, replace(run, alive=True, server=ServerState.LOADING, in_flight=0, restarts=1)
+            pod.ref.uid, replace(run, alive=True, server=ServerState.LOADING, in_flight=0, killable=True, restarts=1)
         )
         return
     claimed = (c.port for c in world.state.all(Claim) if c.pod_uid == pod.ref.uid and c.phase is ClaimPhase.BOUND)

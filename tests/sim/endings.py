@@ -19,11 +19,16 @@ def what_is_wrong(world: World) -> Iterator[str]:
         gone = owner not in state.objects
         if isinstance(thing, Claim):
             yield from _of_claim(world, thing, gone)
-        elif gone and isinstance(thing, Pod | Service):
+        elif gone and isinstance(thing, Pod | Service) and not _is_witness(world, thing):
             yield f"{uid} of {owner} is left"
     for uid, run in state.runs.items():
         if run.alive and uid not in state.objects:
             yield f"the process of {uid} lives on, and its pod is gone"
+
+
+def _is_witness(world: World, thing: Pod | Service) -> bool:
+    """Handed over, and its process lives on indeed."""
+    return isinstance(thing, Pod) and thing.handed_over is not None and thing.ref.uid in world.state.servers
 
 
 def _unserved(world: World, backend: Backend) -> Iterator[str]:
