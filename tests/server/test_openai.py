@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -363,3 +364,19 @@ async def test_stop_log_probabilities_and_grammar_come_through(tiny: Path) -> No
         with pytest.raises(openai.BadRequestError, match="no rule called root") as refused:
             await chat(client, extra_body={"grammar": "x ::= [a-z]"})
         assert refused.value.param == "grammar"
+
+
+async def test_a_response_format_is_kept(tiny: Path) -> None:
+    schema = {"type": "object", "properties": {"size": {"enum": ["s", "l"]}}, "required": ["size"]}
+    async with running(tiny) as server, server.openai() as client:
+        kept = {"type": "json_schema", "json_schema": {"name": "size", "schema": schema, "strict": True}}
+        answer = await chat(client, response_format=kept, max_tokens=100)
+        assert answer.choices[0].finish_reason == "stop"
+        assert json.loads(answer.choices[0].message.content)["size"] in ("s", "l")
+        wrong = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "string", "pattern": "x+"}}}
+        with pytest.raises(openai.BadRequestError, match="pattern") as refused:
+            await chat(client, response_format=wrong)
+        assert refused.value.param == "response_format"
+        # Any JSON may be long: that it began as an object is all that a few tokens show.
+        text = (await chat(client, response_format={"type": "json_object"}, max_tokens=3)).choices[0].message.content
+        assert text.startswith("{")

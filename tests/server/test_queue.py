@@ -167,6 +167,17 @@ async def test_a_reader_that_does_not_read_holds_back_only_itself(tiny: Path) ->
     assert (status.requests.finished, status.requests.cancelled, status.requests.failed) == (1, 1, 0)
 
 
+async def test_a_reader_that_does_not_read_for_long_is_cut_off(tiny: Path) -> None:
+    async with running(tiny, stall_seconds=0.5) as server:
+        deaf = DeafCaller(server.ports.grpc, greedy("the", 500))
+        await server.until(active=1)
+        status = await server.until(active=0)
+        assert (status.requests.finished, status.requests.cancelled) == (0, 1)
+        stalled = server.server.metrics.registry.get_sample_value("modelbackend_requests_total", {"outcome": "stalled"})
+        assert stalled == 1
+        deaf.close()
+
+
 async def test_a_reader_that_does_not_read_is_ended_by_the_deadline(tiny: Path) -> None:
     async with running(tiny, request_timeout_seconds=0.5) as server:
         deaf = DeafCaller(server.ports.grpc, greedy("the", 500))
