@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from typing import Protocol
@@ -16,7 +17,7 @@ from .checks import REQUEST_ID_KEY
 from .delivery import CallerGoneError, Delivery, Whole
 from .openai_errors import error_body, error_response
 from .openai_wire import Json
-from .refusals import Refusal
+from .refusals import Reason, Refusal
 
 
 class Shape(Protocol):
@@ -144,9 +145,14 @@ class EventStream:
         if refusal is not None:
             if not self._response.prepared:
                 return error_response(refusal, self._name)
-            # The official clients raise an event that holds an error. The stream then ends without [DONE].
-            await self._write(_event(error_body(refusal)))
-        await self._response.write_eof()
+            if refusal.reason is Reason.STALLED and self._request.transport is not None:
+                # It reads no last words either, and would hold the connection with what is on the way for ever.
+                self._request.transport.abort()
+        with contextlib.suppress(CallerGoneError, ConnectionError):
+            if refusal is not None:
+                # The official clients raise an event that holds an error. The stream then ends without [DONE].
+                await self._write(_event(error_body(refusal)))
+            await self._response.write_eof()
         return self._response
 
     def _first(self) -> list[Json]:

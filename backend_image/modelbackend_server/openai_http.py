@@ -15,7 +15,6 @@ from . import openai_wire, vectors
 from .admission import Admission
 from .answering import Call, generate, results
 from .checks import REQUEST_ID_KEY, Checks, request_id
-from .delivery import CallerGoneError
 from .lifecycle import State
 from .log import logger
 from .openai_answers import Answer, ChatShape, CompletionShape, Envelope, EventStream, Shape, WholeAnswer
@@ -62,8 +61,6 @@ class OpenAiHttp:
             if error.status < 400:
                 raise
             return http_error(request, error)
-        except CallerGoneError:
-            raise ConnectionResetError from None
         except Exception:
             logger().exception("a call of the HTTP door broke", path=request.path)
             return error_response(Refusal(Reason.DECODE_FAILED, "the server broke on this request; see its log"))

@@ -139,6 +139,12 @@ async def test_a_reader_that_takes_nothing_holds_back_only_itself_and_is_cut_off
         assert (status.requests.finished, status.requests.cancelled, status.requests.failed) == (1, 1, 0)
         stalled = server.server.metrics.registry.get_sample_value("modelbackend_requests_total", {"outcome": "stalled"})
         assert stalled == 1
+        # Its connection is gone, in the middle: what is on the way would be held for ever.
+        received = b""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while data := await asyncio.get_running_loop().sock_recv(deaf, 2**20):
+                received = data
+        assert not received.endswith(b"0\r\n\r\n")
         deaf.close()
 
 
