@@ -179,6 +179,32 @@ def test_it_stops_when_told_and_says_how_it_is_while_it_runs(
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
+def test_kubectl_scale_brings_instances_up_and_down(
+    api_server: ApiServer, account: Path, namespace: str, tmp_path: Path
+) -> None:
+    def ordinals() -> list[str]:
+        found = (pod for pod in pods(api_server, namespace) if not pod["spec"].get("schedulingGates"))
+        return sorted(pod["metadata"]["labels"]["modelbackend.dev/ordinal"] for pod in found)
+
+    def scale(replicas: int) -> None:
+        scaled = api_server.kubectl("scale", "mb/smollm2", f"--replicas={replicas}", f"--namespace={namespace}")
+        assert scaled.returncode == 0, scaled.stderr
+
+    with operator(account, tmp_path / "log", reuse_delay_seconds="0"):
+        path = make_backend(api_server, namespace)
+        await_condition("one instance", lambda: ordinals() == ["0"], PATIENCE_SECONDS)
+        scale(3)
+        await_condition("three instances", lambda: ordinals() == ["0", "1", "2"], PATIENCE_SECONDS)
+        assert len({claim["spec"]["port"] for claim in claims_of(api_server, namespace)}) == 3
+        scale(1)
+        await_condition("one pod", lambda: len(pods(api_server, namespace)) == 1, PATIENCE_SECONDS)
+        await_condition("one port", lambda: len(claims_of(api_server, namespace)) == 1, PATIENCE_SECONDS)
+        assert ordinals() == ["0"]
+        await_condition(
+            "the scale to be told", lambda: api_server.get(f"{path}/scale").body["status"]["replicas"] == 1, 10
+        )
+
+
 def budgets(server: ApiServer, namespace: str) -> list[Any]:
     items: list[Any] = server.get(f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets").body["items"]
     return items

@@ -157,6 +157,28 @@ CONDITIONS: dict[str, tuple[Observation, tuple[Wait, ...], dict[str, str]]] = {
         (),
         {"Ready": "False NoInstances: the spec asks for no instance"},
     ),
+    "is suspended": (
+        a_world(a_backend(ordinals=(), suspended=True)),
+        (),
+        {"Ready": "False Suspended: spec.suspend is true: no instance runs until it is false again"},
+    ),
+    "serves an earlier spec": (
+        bound(a_serving_pod(), backend=a_backend(template_hash="hash-2")),
+        (),
+        {
+            "Ready": "False RollingOut: instance 0 serves an earlier spec",
+            "Reconciling": "True RollingOut: instance 0 serves an earlier spec",
+            "PortAvailable": "True Claimed: claimed: 30007",
+        },
+    ),
+    "has failed too often": (
+        a_world(a_backend(max_restarts=2)),
+        (Wait(Reason.RESTART_BUDGET_EXHAUSTED, "instance 0 failed 3 times", None, 0),),
+        {
+            "Ready": "False RestartBudgetExhausted: instance 0 failed 3 times",
+            "Stalled": "True RestartBudgetExhausted: instance 0 failed 3 times",
+        },
+    ),
     "needs no port": (
         a_world(a_backend(exposure=Exposure.CLUSTER_IP), pods=[a_serving_pod()], services=[a_shared_service()]),
         (),

@@ -222,3 +222,11 @@ async def test_a_drain_call_that_fails_is_polled_and_never_backs_off_past_the_de
     cluster = InMemoryCluster(draining)
     cluster.answers[DrainServer] = [Unknown("connection refused")]
     assert await controller(cluster).reconcile(KEY) == Settled(again_after_seconds=1)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_a_process_that_does_not_lead_any_more_looks_and_does_nothing(leads: bool) -> None:
+    cluster = InMemoryCluster(idle())
+    result = await Controller(cluster, may_act=lambda: leads, now=lambda: NOW).reconcile(KEY)
+    assert bool(cluster.applied) is leads
+    assert (result == Retry("another process leads")) is not leads
