@@ -5,8 +5,8 @@ observation. So every crash falls between two decisions and needs no code of its
 observation. The order of the rules is the protocol:
 
 1. the finalizer, before anything of the backend exists            (here)
-2. end what must end, also by the user's order, one instance       (stopping.py, ending.py, orders.py)
-   of a model at a time
+2. count what failed by itself; end what must end, also by the     (restarts.py, rollout.py, stopping.py,
+   user's order, one instance of a model at a time                  ending.py, orders.py)
 3. give the model's Lease back                                     (model_lease.py)
 4. settle claims and Services that nothing stands behind           (settling.py)
 5. start what is wanted                                            (starting.py)
