@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 NAME ?= mb
 NODES ?= 2
 PY := .venv/bin/python
-PYTHON_SOURCES := operator backend_image e2e images demo tests
+PYTHON_SOURCES := operator backend_image e2e images demo tests bench
 
 .PHONY: help
 help: ## This list
@@ -59,6 +59,10 @@ cluster-load: ## Build both images and put them on the nodes
 .PHONY: e2e
 e2e: venv cluster-up cluster-load ## The end-to-end suite on that cluster (ARGS="-k name")
 	@tools/step e2e tools/e2e $(NAME) $(ARGS)
+
+.PHONY: bench-serving
+bench-serving: venv ## Our server and llama-server on the same libraries: a table of ratios (ARGS="--only stream --repeats 3")
+	@PYTHONPATH=operator:backend_image:. $(PY) -m bench.serving --json bench-serving.json $(ARGS)
 
 .PHONY: lock
 lock: ## Renew requirements/*.txt: hashes, and no index address
