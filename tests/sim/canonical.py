@@ -108,7 +108,8 @@ def content_of_action(action: Any) -> Hashable:
 
 def a_tick_later(state: State) -> State:
     """The same state seen a tick later: `now` stays, and everything is older."""
-    return state._replace(objects={uid: _aged_once(thing) for uid, thing in state.objects.items()})
+    objects = {uid: _aged_once(thing) for uid, thing in state.objects.items()}
+    return state._replace(objects=objects, machines={name: _aged(machine) for name, machine in state.machines.items()})
 
 
 _older: dict[int, tuple[Any, Any]] = {}

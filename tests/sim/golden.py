@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from modelbackend_operator.model import Backend, Exposure
+from modelbackend_operator.model import Backend, Exposure, WhenUnconfirmed
 from tests.sim.endings import what_is_wrong
 from tests.sim.scenarios import AGAIN, B1, B2, on_host
 from tests.sim.simulation import Simulation
@@ -43,6 +43,39 @@ FOR_OTHERS = replace(B2, model="n")
 TWO_INSTANCES = replace(B1, ordinals=(0, 1))
 
 STORIES = (
+    Story(
+        "handed-over",
+        "proof does not come: the port stays withheld, the deletion goes on; the kubelet returns, the port is freed",
+        on_host(B1),
+        (
+            SETTLE,
+            "the kubelet of node-1 stops",
+            "delete b1",
+            SETTLE,
+            "the kubelet of node-1 returns",
+            SETTLE,
+        ),
+    ),
+    Story(
+        "waited-for",
+        "proof does not come, and whenUnconfirmed is Wait: the deletion waits for it",
+        on_host(replace(B1, when_unconfirmed=WhenUnconfirmed.WAIT)),
+        (SETTLE, "the kubelet of node-1 stops", "delete b1", SETTLE, "the kubelet of node-1 returns", SETTLE),
+    ),
+    Story(
+        "attested",
+        "a pod torn out past its finalizer, its machine off for good: an administrator's word frees the port",
+        on_host(B1),
+        (
+            SETTLE,
+            "node-1 loses power",
+            "force-delete pod-2",
+            "strip the finalizer of pod-2",
+            SETTLE,
+            "attest the end of pod-2",
+            SETTLE,
+        ),
+    ),
     Story(
         "graceful",
         "a backend starts, serves a request and is deleted while it runs",
@@ -114,12 +147,6 @@ STORIES = (
         "its node rejects the pod at admission: another is made",
         (B1,),
         (Settle(("run",)), "node-1 rejects pod-2", SETTLE),
-    ),
-    Story(
-        "kubelet-lost",
-        "the kubelet is away while the backend is deleted, and comes back",
-        on_host(B1),
-        (SETTLE, "the kubelet of node-1 stops", "delete b1", SETTLE, "the kubelet of node-1 returns", SETTLE),
     ),
     Story(
         "machine-lost",

@@ -8,7 +8,17 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from modelbackend_operator.model import Backend, Claim, Lease, Pod, PodPhase, ServerState, Service
+from modelbackend_operator.model import (
+    Attestation,
+    Backend,
+    Claim,
+    ClaimPhase,
+    Lease,
+    Pod,
+    PodPhase,
+    ServerState,
+    Service,
+)
 from tests.sim.state import Machine, Run
 from tests.sim.world import World
 
@@ -34,6 +44,7 @@ USERS = frozenset(
         "force",
         "strip pod",
         "strip backend",
+        "attest",
         "delete claim",
         "delete Service",
         "delete Lease",
@@ -50,7 +61,7 @@ ON_BACKENDS = frozenset(
     {"delete", "delete in the foreground", "edit", "pin", "suspend", "resume", "strip backend", "wipe status"}
 )
 ON_PODS = frozenset({"evict", "reject", "forget", "strip pod", "force", "edit labels"})
-ON_OTHERS = frozenset({"delete claim", "delete Service", "delete Lease", "delete namespace"})
+ON_OTHERS = frozenset({"attest", "delete claim", "delete Service", "delete Lease", "delete namespace"})
 HEALING = frozenset({"kubelet returns", "machine boots", "unhang"})
 
 
@@ -137,6 +148,13 @@ def _reject(world: World, pod: Pod) -> None:
 
 def _on_others(world: World) -> Iterator[Hand]:
     for claim in world.state.all(Claim):
+        if (
+            claim.phase is ClaimPhase.WITHHELD
+            and claim.attestation is None
+            and claim.pod_uid not in world.state.servers
+        ):
+            word = Attestation(claim.pod_uid, "looked at the machine")
+            yield Hand("attest", f"attest the end of {claim.pod_uid}", partial(world.edit, claim, attestation=word))
         if not claim.terminating:
             yield Hand("delete claim", f"delete {claim.ref.name}", partial(world.delete_claim, claim))
     for service in world.state.all(Service):

@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from modelbackend_operator import actions as do
 from modelbackend_operator import decide as deciding
-from modelbackend_operator import ending, instances, ledger, model_lease, proof, settling, starting, stopping
+from modelbackend_operator import ending, evidence, instances, ledger, model_lease, proof, settling, starting, stopping
 from modelbackend_operator.actions import Act, Wait
 from modelbackend_operator.api import Evidence
 from modelbackend_operator.model import Claim, ClaimPhase, ContainerState, Observation, Pod
@@ -95,6 +95,16 @@ LOST = Scenario(
     on_host(B1),
     Bounds((("kubelet stops", 1), ("Node removed", 1), ("delete", 1))),
     nodes=("node-1", "node-2"),
+)
+OVERDUE = Scenario(
+    "deleted while its kubelet is away", on_host(B1), Bounds((("kubelet stops", 1), ("delete", 1))), pool=ONE_PORT
+)
+REBOOTED = Scenario(
+    "torn out, and its machine reboots",
+    on_host(B1),
+    Bounds((("machine dies", 1), ("strip pod", 1), ("force", 1))),
+    pool=ONE_PORT,
+    served=False,
 )
 CRASH = Scenario("crash", (B1,), Bounds((("crash", 1), ("delete", 1))), pool=ONE_PORT)
 TORN_PAIR = Scenario(
@@ -184,7 +194,7 @@ def _the_wish_alone(observation: Observation, pod: Pod) -> Any:
     return _stop_reason(replace(observation, lease=None), replace(pod, stop=None))
 
 
-def _given_back_without_wish(observation: Observation) -> Act | None:
+def _given_back_without_wish(observation: Observation, now: Any) -> Act | None:
     lease = observation.lease
     if lease is None or lease.holder is None or lease.holder.backend_uid != observation.backend_uid:
         return None
@@ -192,7 +202,7 @@ def _given_back_without_wish(observation: Observation) -> Act | None:
     return None if pod is not None and _the_wish_alone(observation, pod) else Act(do.ReleaseLease(lease))
 
 
-def _given_back_at_once(observation: Observation) -> Act | None:
+def _given_back_at_once(observation: Observation, now: Any) -> Act | None:
     """As if the Lease had expired: by time, not by a fact."""
     lease = observation.lease
     if lease is None or lease.holder is None or lease.holder.backend_uid != observation.backend_uid:
@@ -288,6 +298,16 @@ def _every_name(observation: Observation) -> set[str]:
     return {pod.ref.name for pod in observation.pods}
 
 
+def _by_any_status(observation: Observation, claim: Claim) -> str:
+    node = observation.nodes.get(claim.node.name) if claim.node is not None else None
+    return node.boot_id if node is not None else ""
+
+
+def _frees_the_port(observation: Observation, pod: Pod) -> Act | None:
+    claim = instances.claim_naming(observation, pod)
+    return Act(do.CoolClaim(claim, "Overdue")) if claim is not None and claim.phase is ClaimPhase.BOUND else None
+
+
 def _never(*_: Any) -> None:
     return None
 
@@ -326,19 +346,38 @@ MUTANTS = (
         ((settling._withhold_if_pod_vanished, _absence_is_proof),),
     ),
     Mutant(
-        "EvidenceNotAbsence",
+        "PortWithheld",
         "pod garbage collection's Failed is proof",
         LOST,
         ((proof.evidence_of_end, _failed_is_the_end),),
     ),
     Mutant(
-        "EvidenceNotAbsence",
+        "PortWithheld",
         "`terminated` on a pod that is not deleted is proof (the third hole)",
         CRASH,
         ((proof.evidence_of_end, _terminated_is_the_end),),
     ),
     Mutant(
+        "PortWithheld",
+        "a reboot counts from whatever boot the node showed last (the first hole)",
+        REBOOTED,
+        ((evidence.reference_boot, _by_any_status),),
+        quick=False,
+    ),
+    Mutant(
         "EvidenceNotAbsence",
+        "an instance that is handed over gives up its port",
+        OVERDUE,
+        ((ending._keep_as_witness, _frees_the_port),),
+    ),
+    Mutant(
+        "EvidenceNotAbsence",
+        "an instance is given up as soon as it is told to end",
+        OVERDUE,
+        ((ending.overdue_at, lambda _, pod: pod.deleted_at),),
+    ),
+    Mutant(
+        "PortWithheld",
         "an unbound pod is proven, deleted or not (the second hole)",
         LATE,
         ((proof.evidence_of_end, _unbound_is_never_started), (stopping._drain, _unscheduled_needs_no_delete)),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from modelbackend_operator.model import Backend, Exposure, Ref, Rollout
+from modelbackend_operator.model import Backend, Exposure, Ref, Rollout, WhenUnconfirmed
 from tests.sim.explore import Bounds, Scenario
 from tests.unit.builders import a_backend
 
@@ -82,6 +82,25 @@ SCENARIOS = (
         on_host(B1),
         Bounds((("kubelet stops|machine dies", 1), ("delete|edit", 1), ("force", 1)), late=1),
         asks="what is proof when its kubelet was away, its machine rebooted",
+    ),
+    Scenario(
+        "handed over",
+        on_host(B1),
+        Bounds((("kubelet stops|machine dies", 1), ("delete|edit", 1))),
+        asks="proof is overdue: the port stays withheld, the pod stays as a witness, the instance goes on elsewhere",
+    ),
+    Scenario(
+        "waited for",
+        on_host(replace(B1, when_unconfirmed=WhenUnconfirmed.WAIT)),
+        Bounds((("kubelet stops|machine dies", 1), ("delete|edit", 1))),
+        asks="proof is overdue, and the instance waits for it, but its neighbours do not",
+    ),
+    Scenario(
+        "torn out, rebooted, attested",
+        on_host(B1),
+        Bounds((("machine dies", 1), ("strip pod", 1), ("force", 1), ("attest", 1), ("delete", 1))),
+        pool=ONE_PORT,
+        asks="with the object gone, only another boot or an administrator's word opens the port",
     ),
     Scenario(
         "a Node is removed",

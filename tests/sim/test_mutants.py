@@ -9,7 +9,7 @@ from tests.sim.explore import Scenario, Search
 from tests.sim.mutants import MUTANTS, Mutant, hunt, is_killed
 
 QUICK = [mutant for mutant in MUTANTS if mutant.quick]
-WORLDS = {mutant.scenario.name: mutant.scenario for mutant in MUTANTS}
+WORLDS = {mutant.scenario.name: mutant.scenario for mutant in QUICK}
 
 
 @pytest.mark.parametrize("mutant", QUICK, ids=lambda mutant: mutant.name)
