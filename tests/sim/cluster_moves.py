@@ -20,6 +20,7 @@ from modelbackend_operator.model import (
     ServerState,
     Service,
 )
+from tests.sim.effects import is_released
 from tests.sim.state import Machine, Run
 from tests.unit.builders import ENDED, NEVER_MADE, RUNNING
 
@@ -206,7 +207,9 @@ def _collections(world: "World") -> Iterator[Move]:
 def _let_go(world: "World", backend_uid: str) -> None:
     """None of our dependants blocks its owner's deletion, so those that only terminate are not waited for."""
     world.state = world.state._replace(foreground=world.state.foreground - {backend_uid})
-    world.put(world.state.objects[backend_uid])
+    backend = world.state.objects[backend_uid]
+    if is_released(backend):
+        world.remove(backend)
 
 
 def _namespace_moves(world: "World") -> Iterator[Move]:
