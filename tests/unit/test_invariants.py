@@ -11,6 +11,7 @@ from modelbackend_operator.actions import (
     DeleteClaim,
     DeletePod,
     DrainServer,
+    HandOver,
     RemoveFinalizer,
     RemovePodFinalizer,
     Ungate,
@@ -99,6 +100,12 @@ KEPT: dict[str, Snapshot] = {
         bound(a_draining_pod()),
         neighbours(a_world(pods=[a_draining_pod("p-2", stop=replace(a_stop(), yielded_at=NOW))])),
     ),
+    "a witness beside the instance that goes on without it": a_snapshot(
+        replace(bound(a_serving_pod()), pods=(a_serving_pod(), a_terminating_pod("p-2", handed_over=NOW))),
+    ),
+    "one shutdown beside one that was handed over": a_snapshot(
+        bound(a_draining_pod()), neighbours(a_world(pods=[a_terminating_pod("p-2", handed_over=NOW)]))
+    ),
     "a pod behind its gate beside one that ends": a_snapshot(a_world(pods=[a_gated_pod("p-2"), a_terminating_pod()])),
 }
 
@@ -126,6 +133,8 @@ def a_step(world: Observation, action: Action, process: Process = ALIVE) -> Step
 
 
 GATED, DRAINING, ENDED = a_gated_pod(), a_draining_pod(), an_ended_pod()
+WITNESS = a_terminating_pod(handed_over=NOW)
+WITNESSED = a_world(a_backend(), pods=[WITNESS], claims=[a_claim(ClaimPhase.WITHHELD)])
 NAMED = replace(bound(GATED), claims=(a_claim(),))
 ADVERTISING = bound(a_serving_pod())
 WITHDRAWN = bound(DRAINING)
@@ -217,6 +226,24 @@ BREAKING: list[tuple[str, Step, str]] = [
         "pod p-uid is let go without proof",
     ),
     (
+        "EvidenceNotAbsence",
+        a_step(bound(a_terminating_pod()), HandOver(a_terminating_pod())),
+        "pod p-uid is given up within its grace period",
+    ),
+    (
+        "EvidenceNotAbsence",
+        a_step(WITNESSED, RemovePodFinalizer(WITNESS)),
+        "pod p-uid is let go without proof",
+    ),
+    (
+        "FinalizerLast",
+        a_step(
+            a_world(a_deleted_backend(), pods=[WITNESS], claims=[a_claim(ClaimPhase.RESERVED, pod_uid=POD_UID)]),
+            RemoveFinalizer(a_deleted_backend()),
+        ),
+        "the port of witness p-uid is not withheld",
+    ),
+    (
         "FinalizerLast",
         a_step(a_world(a_deleted_backend(), pods=[ENDED]), RemoveFinalizer(a_deleted_backend())),
         "pod p-uid is left",
@@ -229,6 +256,15 @@ BREAKING: list[tuple[str, Step, str]] = [
 ]
 
 KEEPING: dict[str, Step] = {
+    "an overdue pod is handed over": replace(
+        a_step(bound(a_terminating_pod()), HandOver(a_terminating_pod())), now=later(75)
+    ),
+    "a witness is let go for its namespace's end, its port withheld": a_step(
+        replace(WITNESSED, namespace_terminating=True), RemovePodFinalizer(WITNESS)
+    ),
+    "a backend goes and leaves a witness behind a withheld port": a_step(
+        replace(WITNESSED, backend=a_deleted_backend()), RemoveFinalizer(a_deleted_backend())
+    ),
     "the gate opens for a pod that is named": a_step(NAMED, Ungate(GATED)),
     "labels of a pod past its gate are restored": a_step(a_world(a_backend()), Ungate(a_serving_pod())),
     "a serving instance is advertised": a_step(ADVERTISING, status_of(ADVERTISING)),

@@ -1,5 +1,6 @@
 """Whole lifecycles on machines that are lost: what runs on unseen is never forgotten, and late proof settles it."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -23,9 +24,9 @@ OTHER_NODE = "node-2"
 PORTED = pytest.mark.parametrize("exposure", [Exposure.NODE_PORT, Exposure.HOST_PORT])
 
 
-def lost(exposure: Exposure = Exposure.NODE_PORT, **special: Any) -> tuple[Walk, Pod]:
+def lost(exposure: Exposure = Exposure.NODE_PORT, of: type[Walk] = Walk, **special: Any) -> tuple[Walk, Pod]:
     """An instance serves on the first of two nodes, which is then lost with its process running."""
-    walk = Walk(World(a_new_backend(exposure=exposure, **special), nodes=(NODE.name, OTHER_NODE)))
+    walk = of(World(a_new_backend(exposure=exposure, **special), nodes=(NODE.name, OTHER_NODE)))
     walk.settle()
     (pod,) = pods(walk)
     change(walk, pod.node, kubelet=False)
@@ -202,3 +203,51 @@ def test_an_instance_whose_port_somebody_else_has_moves_to_another_and_leaves_th
     walk.settle()
     assert [found.port for found in claims(walk)] != [claim.port], walk.told()
     assert walk.world.now - released_at >= timedelta(seconds=300)
+
+
+# -- a ledger that others edit ----------------------------------------------------------------------------------------
+
+
+class TornLedger(Walk):
+    """What a hand has broken is broken; checked is that no write of ours breaks more."""
+
+    def _check(self, of_step: Iterable[str]) -> None:
+        found = list(of_step)
+        assert not found, "\n".join([*self.story, *found])
+
+
+@pytest.mark.parametrize("phase", [ClaimPhase.BOUND, ClaimPhase.WITHHELD])
+@PORTED
+def test_a_claim_torn_past_its_finalizer_leaves_nothing_behind(phase: ClaimPhase, exposure: Exposure) -> None:
+    walk, pod = lost(exposure, of=TornLedger)
+    if phase is ClaimPhase.WITHHELD:
+        walk.settle()
+    torn = claim_of(walk, pod)
+    assert torn.phase is phase
+    walk.world.remove(torn)
+    walk.settle()
+    change(walk, pod.node, kubelet=True)
+    walk.settle()
+    walk.world.delete_backend(MAIN)
+    walk.settle()
+    assert nothing_is_left(walk), walk.told()
+
+
+@pytest.mark.parametrize("phase", list(ClaimPhase))
+@PORTED
+def test_a_claim_edited_to_name_another_pod_releases_nothing_until_that_one_is_attested(
+    phase: ClaimPhase, exposure: Exposure
+) -> None:
+    """The real pod ends with proof of its own; whoever the claim was made to name has none."""
+    walk = TornLedger(World(a_new_backend(exposure=exposure))).settle()
+    (claim,) = claims(walk)
+    walk.world.edit(claim, phase=phase, pod_name="ghost", pod_uid="ghost-uid")
+    walk.settle()
+    walk.world.delete_backend(MAIN)
+    walk.settle()
+    left = claims(walk)
+    if left:
+        assert [(found.phase, found.pod_uid) for found in left] == [(ClaimPhase.WITHHELD, "ghost-uid")], walk.told()
+        walk.world.edit(left[0], attestation=Attestation("ghost-uid", "never was"))
+        walk.settle()
+    assert nothing_is_left(walk), walk.told()
