@@ -163,6 +163,12 @@ def own_report(observation: Observation, pod: Pod) -> ServerReport | None:
     return report
 
 
+def server_is_dead(pod: Pod) -> bool:
+    """By the kubelet's word. A status without containers is none: one that was just restarted may write such a one
+    of a pod whose containers run on."""
+    return bool(pod.containers) and not any_container_running(pod)
+
+
 def any_container_running(pod: Pod) -> bool:
     return any(container.state is ContainerState.RUNNING for container in pod.containers)
 

@@ -8,9 +8,10 @@ from modelbackend_operator.actions import Act, Wait
 from modelbackend_operator.api import LastShutdown, PodReference, ShutdownOutcome
 from modelbackend_operator.conditions import publish
 from modelbackend_operator.deferrals import refused_since
+from modelbackend_operator.evidence import evidence_of
 from modelbackend_operator.model import Backend, ClaimPhase, Observation, Pod, StopReason, StopRecord
-from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
+from modelbackend_operator.timestamps import parse_time
 
 
 def outcome_of(stop: StopRecord) -> ShutdownOutcome:
@@ -30,33 +31,39 @@ def requests_cut(stop: StopRecord) -> int | None:
 
 
 def tell_shutdown(observation: Observation, pod: Pod, now: datetime) -> Act | None:
-    """The last step before the pod's object goes. Where the status cannot be written, it goes untold.
+    """The last step before the pod's object goes, or once its end counts as unconfirmed.
 
-    Not of a backend that ends itself: nobody could read it, and its Events say the same.
+    Where the status cannot be written it goes untold; and of a backend that ends itself, which nobody could read.
     """
     backend = observation.backend
     if backend is None or backend.deleting_since is not None or pod.stop is None or not pod.has_finalizer:
         return None
-    if evidence_of_end(pod) is None or _still_holds_port(observation, pod) or _is_told(backend, pod):
+    if not _is_news(observation, backend, pod):
         return None
     if any(refused_since(observation, uid, now) is not None for uid in (pod.ref.uid, backend.ref.uid)):
         return None
+    finished = pod.handed_over or now
     ended = LastShutdown(
-        outcome=outcome_of(pod.stop),
+        outcome=ShutdownOutcome.UNCONFIRMED if pod.handed_over is not None else outcome_of(pod.stop),
         pod=PodReference(name=pod.ref.name, uid=pod.ref.uid),
-        finished=now,
-        seconds=round((now - pod.stop.since).total_seconds()),
+        finished=finished,
+        seconds=round((finished - pod.stop.since).total_seconds()),
         requests_cut=requests_cut(pod.stop),
     )
+    if pod.handed_over is not None:
+        return Act(publish(observation, (), now, ended))
     wait = Wait(Reason.TERMINATING, f"pod {pod.ref.name} has ended; its object is being removed", None, pod.ordinal)
     return Act(publish(observation, (wait,), now, ended))
 
 
-def _still_holds_port(observation: Observation, pod: Pod) -> bool:
-    holding = (ClaimPhase.BOUND, ClaimPhase.WITHHELD)
-    return any(claim.pod_uid == pod.ref.uid and claim.phase in holding for claim in observation.claims)
-
-
-def _is_told(backend: Backend, pod: Pod) -> bool:
+def _is_news(observation: Observation, backend: Backend, pod: Pod) -> bool:
+    """Once a pod: the last one that was told, or for a witness a later one, is remembered in status."""
     told: Mapping[str, Any] = backend.status.get("lastShutdown") or {}
-    return bool((told.get("pod") or {}).get("uid") == pod.ref.uid)
+    if (told.get("pod") or {}).get("uid") == pod.ref.uid:
+        return False
+    if pod.handed_over is not None:
+        finished = parse_time(told.get("finished"))
+        return finished is None or finished < pod.handed_over.replace(microsecond=0)
+    holding = (ClaimPhase.BOUND, ClaimPhase.WITHHELD)
+    holds_port = any(claim.pod_uid == pod.ref.uid and claim.phase in holding for claim in observation.claims)
+    return not holds_port and evidence_of(observation, pod) is not None

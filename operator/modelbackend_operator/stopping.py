@@ -26,6 +26,7 @@ from modelbackend_operator.instances import (
     holds_lease,
     node_lost_at,
     own_report,
+    server_is_dead,
     status_advertises,
     stop_reason,
 )
@@ -131,7 +132,7 @@ def _new_record(observation: Observation, pod: Pod, reason: StopReason, now: dat
     """
     backend, lease = observation.backend, observation.lease
     held = lease if lease is not None and holds_lease(observation, pod) else None
-    served = (pod.serving_condition or pod.withdrawn) and any_container_running(pod)
+    served = (pod.serving_condition or pod.withdrawn) and not server_is_dead(pod)
     since = now
     if pod.withdrawn:
         began = (held.acquired_at if held is not None else None) or (backend.deleting_since if backend else None)
@@ -177,7 +178,7 @@ def _drain(observation: Observation, pod: Pod, now: datetime) -> Act | Wait | No
         return None
     delete = Act(DeletePod(pod, _grace_seconds(observation)))
     server = own_report(observation, pod)
-    if stop.cut is not None or not any_container_running(pod) or _is_idle(server):
+    if stop.cut is not None or server_is_dead(pod) or _is_idle(server):
         return delete
     if now >= stop.deadline:
         return _past_deadline(observation, pod, stop, server, now) or delete

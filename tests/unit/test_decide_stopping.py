@@ -285,6 +285,11 @@ def test_a_busy_server_whose_probes_fail_just_now_still_gets_its_time() -> None:
     assert record == WriteStopRecord(ending(a_serving_pod(containers_ready=False, ready=False)).pods[0], a_stop())
 
 
+def test_a_server_of_which_its_kubelet_says_nothing_gets_its_time() -> None:
+    pod = a_serving_pod(containers=(), containers_ready=False, ready=False)
+    assert acted(ending(pod)) == WriteStopRecord(pod, a_stop())
+
+
 def test_another_servers_word_does_not_end_a_drain() -> None:
     report = a_report(ServerState.DRAINING, pod_uid="another-pod")
     assert waited(ending(a_draining_pod(), servers={POD_UID: report})).reason == "Draining"
@@ -354,6 +359,12 @@ WAITS: dict[str, tuple[Observation, str, str, datetime | None]] = {
         "Draining",
         "the server does not answer; waiting for it until the drain deadline",
         later(0.5),
+    ),
+    "for a server of which a kubelet that was just restarted says nothing": (
+        ending(a_draining_pod(containers=(), containers_ready=False)),
+        "Draining",
+        "the server does not answer; waiting for it until the drain deadline",
+        later(1),
     ),
     "for the kubelet's word": (
         ending(a_terminating_pod()),

@@ -8,6 +8,7 @@ import pytest
 from modelbackend_operator.actions import Act, CoolClaim, RemovePodFinalizer, WriteStatus
 from modelbackend_operator.decide import decide
 from modelbackend_operator.deferrals import Deferrals
+from modelbackend_operator.last_shutdown import tell_shutdown
 from modelbackend_operator.model import ClaimPhase, Cut, Observation, StopReason, StopRecord
 from tests.unit.builders import (
     BACKEND_UID,
@@ -17,6 +18,7 @@ from tests.unit.builders import (
     a_deleted_backend,
     a_shared_service,
     a_stop,
+    a_terminating_pod,
     an_ended_pod,
     bound,
     later,
@@ -96,3 +98,31 @@ def test_an_end_is_not_held_up_by_a_status_that_cannot_be_written() -> None:
     found.refused(BACKEND_UID, decision.action, "no", later(42))
     refused = replace(world, deferred=found.of(BACKEND_UID))
     assert decide(refused, later(42)) == Act(RemovePodFinalizer(world.pods[0]))
+
+
+def a_witness(told: dict[str, Any] | None = None) -> Observation:
+    """An instance that was handed over ten seconds ago, its port withheld."""
+    pod = a_terminating_pod(stop=a_stop(StopReason.SPEC_CHANGED, cut=Cut("", 3)), handed_over=later(32))
+    world = bound(pod, backend=a_backend(template_hash="hash-2"))
+    assert world.backend is not None
+    backend = replace(world.backend, status={**world.backend.status, **({"lastShutdown": told} if told else {})})
+    return replace(world, backend=backend, claims=(a_claim(ClaimPhase.WITHHELD),))
+
+
+def told_of(pod_uid: str, second: int) -> dict[str, Any]:
+    pod = {"name": "smollm2-0", "uid": pod_uid}
+    return {"outcome": "Drained", "pod": pod, "finished": f"2026-05-04T12:00:{second}Z", "seconds": 1}
+
+
+def test_an_end_that_was_given_up_as_unconfirmed_is_told_as_that() -> None:
+    step = tell_shutdown(a_witness(told_of("earlier", 31)), a_witness().pods[0], later(42))
+    assert step is not None
+    assert isinstance(step.action, WriteStatus)
+    told = step.action.status["lastShutdown"]
+    assert (told["outcome"], told["seconds"], told["finished"]) == ("Unconfirmed", 32, "2026-05-04T12:00:32Z")
+
+
+@pytest.mark.parametrize("told", [told_of(POD_UID, 32), told_of("successor", 32), told_of("successor", 40)])
+def test_it_is_not_told_again_after_itself_or_a_later_one(told: dict[str, Any]) -> None:
+    world = a_witness(told)
+    assert tell_shutdown(world, world.pods[0], later(42)) is None
