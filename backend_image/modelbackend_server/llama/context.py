@@ -102,10 +102,11 @@ class Context:
         result = llama_cpp.llama_decode(self._handle, batch.fields)
         if result != 0:
             raise _error(result, batch.token_count)
-        if plan.output_count == 0:
+        rows = plan.output_count
+        if rows == 0:
             return np.empty((0, self._vocabulary_size), np.float32)
         pointer = llama_cpp.llama_get_logits(self._handle)
-        return np.ctypeslib.as_array(pointer, (plan.output_count, self._vocabulary_size))
+        return np.ctypeslib.as_array(pointer, (rows, self._vocabulary_size))
 
     def warm_up(self) -> None:
         """Touches all weights once, so that the first caller does not wait for the disk. Raises DecodeError."""
@@ -242,6 +243,8 @@ class _Batch:
         self._one = np.ones(room_tokens, np.int32)
         # Per token a pointer to its list of sequences, which here is one entry of this table.
         self._sequences = np.arange(sequences, dtype=np.int32)
+        first, size = self._sequences.ctypes.data, self._sequences.itemsize
+        self._addresses = [first + sequence * size for sequence in range(sequences)]
         self._sequence = np.zeros(room_tokens, np.uint64)
         self.token_count = 0
         self.fields = llama_cpp.llama_batch(
@@ -260,17 +263,19 @@ class _Batch:
     def add(self, sequence: int, position: int, tokens: Sequence[int] | Tokens, *, outputs: int) -> None:
         """Appends tokens of one sequence; the last `outputs` of them are asked. Raises ValueError: more than fits
         would end the process."""
-        at, end = self.token_count, self.token_count + len(tokens)
-        if end > self._room_tokens or not 0 <= sequence < len(self._sequences) or len(tokens) == 0:
-            raise ValueError(f"{len(tokens)} tokens of sequence {sequence} at {at} of {self._room_tokens}")
-        self._token[at:end] = tokens
-        if end - at == 1:
-            self._position[at] = position
+        count = len(tokens)
+        at, end = self.token_count, self.token_count + count
+        if end > self._room_tokens or not 0 <= sequence < len(self._addresses) or count == 0:
+            raise ValueError(f"{count} tokens of sequence {sequence} at {at} of {self._room_tokens}")
+        if count == 1:
+            # The usual case, and a slice costs several times what an element does.
+            self._token[at], self._position[at] = tokens[0], position
+            self._sequence[at], self._wanted[at] = self._addresses[sequence], outputs
         else:
-            self._position[at:end] = np.arange(position, position + len(tokens), dtype=np.int32)
-        self._sequence[at:end] = self._sequences.ctypes.data + sequence * self._sequences.itemsize
-        self._wanted[at:end] = 0
-        if outputs:
+            self._token[at:end] = tokens
+            self._position[at:end] = np.arange(position, position + count, dtype=np.int32)
+            self._sequence[at:end] = self._addresses[sequence]
+            self._wanted[at : end - outputs] = 0
             self._wanted[end - outputs : end] = 1
         self.token_count = self.fields.n_tokens = end
 
