@@ -65,13 +65,14 @@ class Machine:
 
 
 @pytest.fixture(scope="session")
-def weights_everywhere(kubectl: Kubectl, namespace: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def weights_everywhere(kubectl: Kubectl, namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A claim whose volume is the same folder of whatever worker a pod runs on."""
     file = tiny_model(tmp_path_factory.mktemp("everywhere") / TINY)
     for node in _workers(kubectl):
         _control(kubectl).put(node, file, f"{FOLDER}/{TINY}")
     shared = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadOnlyMany"], "storageClassName": ""}
     claimed_by = {"namespace": namespace, "name": VOLUME}
+    kubectl.delete("persistentvolume", VOLUME, wait=True)  # of an earlier run: it is bound to a claim that is gone
     kubectl.apply(
         {
             "apiVersion": "v1",
@@ -91,7 +92,8 @@ def weights_everywhere(kubectl: Kubectl, namespace: str, tmp_path_factory: pytes
             },
         },
     )
-    return VOLUME
+    yield VOLUME
+    kubectl.delete("persistentvolume", VOLUME)
 
 
 @pytest.fixture
