@@ -1,7 +1,7 @@
 ---------------------------- MODULE ModelBackend ----------------------------
 (* The lifecycle protocol, for people and for TLC. What the operator may write, and when, is one action each, named as
-   the class in actions.py; what the cluster, its machines and its users do comes after; the promises come last, named
-   as in invariants.py. Time is left out: a delay is a step that may come at any moment. All backends share one model.
+   the class in actions.py; what the cluster, its machines and its users do comes after; the promises are in Promises.tla.
+   Time is left out: a delay is a step that may come at any moment. All backends share one model.
 
    A write is decided from one look and lands in another world: at once, or late. That one idea stands for a stale
    cache, a lost reply, a crash and a second operator. A write in flight carries the version of its target, so it is
@@ -23,11 +23,8 @@ vars == <<api, proc, sent, faults>>
 Instances == Backends \X Ordinals
 Pods == Backends \X Ordinals \X Incarnations
 Of(p) == <<p[1], p[2]>>
-backend == api.backend
-claim == api.claim
-pod == api.pod
-service == api.service
-lease == api.lease
+backend == api.backend    claim == api.claim    pod == api.pod
+service == api.service    lease == api.lease
 
 NoPod == [here |-> FALSE, gated |-> FALSE, bound |-> FALSE, port |-> None, word |-> "none", ready |-> FALSE,
           outgrown |-> FALSE, record |-> "none", due |-> FALSE, deleting |-> FALSE, fin |-> FALSE, witness |-> FALSE]
@@ -39,9 +36,7 @@ Init == /\ api = [backend |-> [b \in Backends |-> [life |-> "live", fin |-> FALS
                   claim |-> [c \in Ports |-> NoClaim], pod |-> [p \in Pods |-> NoPod],
                   service |-> [c \in Ports |-> None], lease |-> None]
         /\ proc = [p \in Pods |-> NoProc]
-        /\ sent = {}
-        /\ faults = FaultsMax
-
+        /\ sent = {} /\ faults = FaultsMax
 (* --- what a look tells -------------------------------------------------------------------------------------------- *)
 ClaimsPort == Exposure # "ClusterIP"
 Up(p) == proc[p].run = "up"
@@ -68,7 +63,6 @@ Unneeded(c) == LET i == claim[c].of IN
        \/ /\ claim[c].phase = "Reserved"
           /\ ~Wanted(i) \/ claim[c].going \/ Cardinality(Reserved(i)) > 1 \/ \E p \in Standing(i) : Named(p)
           /\ ~\E p \in Standing(i) : pod[p].gated /\ ~Named(p)
-
 (* --- how a write meets the API server ------------------------------------------------------------------------------ *)
 Target(world, w) == CASE w[2] = "backend" -> world.backend[w[3]] [] w[2] = "claim" -> world.claim[w[3]]
                       [] w[2] = "pod" -> world.pod[w[3]] [] w[2] = "service" -> world.service[w[3]]
@@ -85,7 +79,6 @@ Write(w, rule, then) ==
     \/ w \in sent /\ Becomes(then, proc, sent \ {w}) /\ UNCHANGED faults
 Removed(p) == [api EXCEPT !.pod[p] = NoPod]
 Deleted(p) == IF pod[p].bound \/ pod[p].fin THEN [api EXCEPT !.pod[p].deleting = TRUE] ELSE Removed(p)
-
 (* --- starting ------------------------------------------------------------------------------------------------------ *)
 AddFinalizer(b) == Write(<<"AddFinalizer", "backend", b>>, Live(b) /\ ~backend[b].fin,
     [api EXCEPT !.backend[b].fin = TRUE])
@@ -118,12 +111,10 @@ CreateService(i, c) == Write(<<"CreateService", "new", i, c>>,
 Ungate(p) == Write(<<"Ungate", "pod", p>>,
     /\ pod[p].here /\ pod[p].gated /\ ~MustEnd(p) /\ Standing(Of(p)) = {p} /\ p \in backend[p[1]].named
     /\ ClaimsPort => \E c \in Ports : /\ claim[c].phase = "Bound" /\ claim[c].pod = p
-                                      /\ Exposure = "NodePort" => service[c] = Of(p),
-    [api EXCEPT !.pod[p].gated = FALSE])
+                                      /\ Exposure = "NodePort" => service[c] = Of(p), [api EXCEPT !.pod[p].gated = FALSE])
 SetServing(p, on) == Write(<<"SetServing", "pod", p, on>>,
     IF on THEN pod[p].here /\ ~MustEnd(p) /\ ~pod[p].ready /\ proc[p].run = "up" /\ pod[p].word = "none"
-          ELSE pod[p].ready /\ pod[p].record # "none",
-    [api EXCEPT !.pod[p].ready = on])
+          ELSE pod[p].ready /\ pod[p].record # "none", [api EXCEPT !.pod[p].ready = on])
 RestoreMarks(p) == Write(<<"RestoreMarks", "pod", p>>, pod[p].here /\ ~pod[p].fin /\ ~pod[p].deleting,
     [api EXCEPT !.pod[p].fin = TRUE])
 (* --- stopping ------------------------------------------------------------------------------------------------------ *)
@@ -140,8 +131,7 @@ WriteStopRecord(p, whose, due) == Write(<<"WriteStopRecord", "pod", p, whose, du
          [] whose = "ours" -> lease = p /\ due = ~pod[p].ready
          [] whose = "foreign" -> lease # p /\ MustEnd(p) /\ due = (~pod[p].ready \/ pod[p].deleting)
                                  /\ (pod[p].deleting \/ Proof(p) \/ backend[p[1]].life = "gone")
-         [] OTHER -> FALSE,
-    [api EXCEPT !.pod[p].record = whose, !.pod[p].due = due])
+         [] OTHER -> FALSE, [api EXCEPT !.pod[p].record = whose, !.pod[p].due = due])
 Withdrawn(p) == pod[p].record # "none" /\ ~pod[p].ready /\ p \notin backend[p[1]].told
 DrainServer(p) == /\ Withdrawn(p) /\ ~pod[p].deleting /\ ~pod[p].due /\ proc[p].run = "up" /\ ~proc[p].draining
                   /\ Becomes(api, [proc EXCEPT ![p].draining = TRUE], sent) /\ UNCHANGED faults
@@ -159,9 +149,8 @@ AbortServer(p) == /\ pod[p].deleting /\ pod[p].due /\ Up(p) /\ ~proc[p].lost
 HandOver(p) == Write(<<"HandOver", "pod", p>>,
     HandsOver /\ pod[p].deleting /\ pod[p].record # "none" /\ ~Proof(p) /\ ~pod[p].witness,
     [api EXCEPT !.pod[p].witness = TRUE])
-ReleaseLease(p) == Write(<<"ReleaseLease", "lease", p>>, 
-    lease = p /\ (~pod[p].here \/ pod[p].witness \/ Proof(p) \/ pod[p].record = "yielded"),
-    [api EXCEPT !.lease = None])
+ReleaseLease(p) == Write(<<"ReleaseLease", "lease", p>>,
+    lease = p /\ (~pod[p].here \/ pod[p].witness \/ Proof(p) \/ pod[p].record = "yielded"), [api EXCEPT !.lease = None])
 (* --- settling ------------------------------------------------------------------------------------------------------ *)
 WithholdClaim(c) == Write(<<"WithholdClaim", "claim", c>>,
     claim[c].phase = "Bound" /\ (~pod[claim[c].pod].here \/ pod[claim[c].pod].witness),
@@ -176,8 +165,7 @@ DeleteService(c) == Write(<<"DeleteService", "service", c>>,
     /\ service[c] # None
     /\ \/ claim[c].of # service[c]
        \/ ~Wanted(service[c]) /\ (claim[c].phase \in {"Reserved", "Cooling"} \/ (Holding(c) /\ Proof(claim[c].pod)))
-       \/ claim[c].phase \in {"Reserved", "Cooling"} /\ claim[c].going,
-    [api EXCEPT !.service[c] = None])
+       \/ claim[c].phase \in {"Reserved", "Cooling"} /\ claim[c].going, [api EXCEPT !.service[c] = None])
 DeleteClaim(c) == Write(<<"DeleteClaim", "claim", c>>, Unneeded(c) /\ ~claim[c].going, [api EXCEPT !.claim[c].going = TRUE])
 RemoveClaimFinalizer(c) == Write(<<"RemoveClaimFinalizer", "claim", c>>, Unneeded(c) /\ claim[c].going,
     [api EXCEPT !.claim[c] = NoClaim])
@@ -186,7 +174,6 @@ RemoveFinalizer(b) == Write(<<"RemoveFinalizer", "backend", b>>,
     /\ \A i \in Instances : i[1] = b => Standing(i) = {}
     /\ \A c \in Ports : claim[c].phase \in {"Bound", "Reserved"} => claim[c].of[1] # b,
     [api EXCEPT !.backend[b].life = "gone", !.backend[b].fin = FALSE])
-
 (* --- the cluster --------------------------------------------------------------------------------------------------- *)
 Happens(next, runs) == Becomes(next, runs, sent) /\ UNCHANGED faults
 Runs(p, new) == [proc EXCEPT ![p] = new]
@@ -213,7 +200,6 @@ Die(p) == proc[p].lost /\ proc[p].run = "up" /\ Happens(api, Runs(p, [proc[p] EX
 Vouch(c) == Holding(c) /\ ~claim[c].vouched /\ proc[claim[c].pod].run # "up"
     /\ (~pod[claim[c].pod].here \/ (pod[claim[c].pod].deleting /\ proc[claim[c].pod].lost))
     /\ Happens([api EXCEPT !.claim[c].vouched = TRUE], proc)
-
 (* --- people and mishaps -------------------------------------------------------------------------------------------- *)
 Fault(next, runs) == faults > 0 /\ Becomes(next, runs, sent) /\ faults' = faults - 1
 Delete(b) == Live(b) /\ Happens([api EXCEPT !.backend[b].life = IF backend[b].fin THEN "deleting" ELSE "gone"], proc)
@@ -235,7 +221,6 @@ GarbageCollect(p) == pod[p].here /\ proc[p].lost /\ pod[p].word # "lost"
 TearLease == lease # None /\ Fault([api EXCEPT !.lease = None], proc)
 DropClaim(c) == claim[c].phase # "Free" /\ ~claim[c].going /\ Fault([api EXCEPT !.claim[c].going = TRUE], proc)
 DropService(c) == service[c] # None /\ Fault([api EXCEPT !.service[c] = None], proc)
-
 (* --- all of it ----------------------------------------------------------------------------------------------------- *)
 Reconcile(b) ==
     \/ AddFinalizer(b) \/ RemoveFinalizer(b) \/ WriteStatus(b, NamesNow(b), TellsNow(b))
@@ -258,40 +243,6 @@ Whim == \/ \E b \in Backends : Delete(b) \/ TearFinalizer(b) \/ \E some \in SUBS
         \/ \E p \in Pods : \/ Request(p) \/ Finish(p) \/ Die(p) \/ GarbageCollect(p) \/ Outgrow(p) \/ Evict(p) \/ TearPod(p)
                            \/ TearMarks(p) \/ Crash(p) \/ Reject(p) \/ Lose(p)
         \/ TearLease \/ \E c \in Ports : DropClaim(c) \/ DropService(c)
-Next == \/ \E b \in Backends : Reconcile(b)
-        \/ \E p \in Pods : Cluster(p)
-        \/ \E c \in Ports : Vouch(c)
-        \/ Whim
+Next == (\E b \in Backends : Reconcile(b)) \/ (\E p \in Pods : Cluster(p)) \/ (\E c \in Ports : Vouch(c)) \/ Whim
 Spec == Init /\ [][Next]_vars
-Fair == /\ \A b \in Backends : WF_vars(Reconcile(b))
-        /\ \A p \in Pods : WF_vars(Cluster(p))
-        /\ \A c \in Ports : WF_vars(Vouch(c))
-FairSpec == Spec /\ Fair
-
-(* --- the promises -------------------------------------------------------------------------------------------------- *)
-DeletedByUs(p) == pod'[p] # pod[p] /\ (pod'[p].deleting \/ ~pod'[p].here) /\ DeletePod(p)
-Drained(p) == proc'[p].draining /\ ~proc[p].draining
-PortExclusive == \A p, q \in Pods : Up(p) /\ Up(q) /\ proc[p].port # None /\ proc[p].port = proc[q].port => p = q
-PortWithheld == ClaimsPort => \A p \in Pods : Up(p) =>
-    proc[p].port # None /\ Holding(proc[p].port) /\ claim[proc[p].port].pod = p
-OneShutdownPerModel == Cardinality({p \in Pods : Open(p) /\ ~Proof(p)}) <= 1
-NoDoublePod == \A i \in Instances : Cardinality({p \in Standing(i) : ~pod[p].gated /\ ~Proof(p)}) <= 1
-GateBeforeClaim == [][\A p \in Pods : pod[p].gated /\ pod'[p].here /\ ~pod'[p].gated =>
-    p \in backend[p[1]].named /\ (ClaimsPort => Named(p))]_vars
-NeverAdvertiseDying == [][\A p \in Pods :
-    /\ Drained(p) \/ (~pod[p].gated /\ ~pod[p].deleting /\ DeletedByUs(p)) => Withdrawn(p)
-    /\ p \in (backend[p[1]].told)' => p \in backend[p[1]].told \/ pod[p].record = "none"]_vars
-ForceOnlyAfterDeadline == [][\A p \in Pods : DeletedByUs(p) =>
-    (proc[p].busy => pod[p].due) /\ (pod[p].deleting /\ ~pod'[p].here => Proof(p))]_vars
-EvidenceNotAbsence == [][/\ \A c \in Ports : Holding(c) /\ ~Holding(c)' => Proof(claim[c].pod)
-                         /\ \A p \in Pods : pod[p].fin /\ ~pod'[p].fin /\ RemovePodFinalizer(p) => Proof(p)]_vars
-FinalizerLast == [][\A b \in Backends : backend[b].fin /\ ~backend'[b].fin /\ RemoveFinalizer(b) => \A p \in Pods : p[1] = b =>
-    /\ pod[p].here => pod[p].gated \/ pod[p].witness
-    /\ Up(p) /\ ClaimsPort => \E c \in Ports : claim[c].phase = "Withheld" /\ claim[c].pod = p]_vars
-Settled == /\ lease = None
-           /\ \A b \in Backends : backend[b].life # "deleting"
-           /\ \A i \in Instances : Wanted(i) => \E p \in Standing(i) : p \in backend[i[1]].told
-           /\ \A p \in Pods : pod[p].here => p \in backend[p[1]].told
-           /\ \A c \in Ports : IF claim[c].phase = "Free" THEN service[c] = None ELSE \E p \in Pods : claim[c].pod = p /\ pod[p].here
-Eventually == <>[]Settled
 =============================================================================

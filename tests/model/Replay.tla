@@ -42,8 +42,9 @@ Follow == /\ n <= Len(Traces[t]) /\ api = Record.seen
                [] Record.outcome = "Applied" -> Do(Record.act)
                [] Record.outcome = "Unknown" -> ENABLED Do(Record.act) /\ sent' = sent \cup {Record.act}
                                                /\ UNCHANGED <<api, proc, faults>>
-               [] Record.outcome = "Landed" -> Record.act \in sent /\ Do(Record.act)
-               [] Record.outcome = "Void" -> sent' = sent \ {Record.act} /\ UNCHANGED <<api, proc, faults>>
+               [] Record.outcome = "Perhaps" -> Do(Record.act) \/ UNCHANGED vars
+               [] Record.outcome = "Landed" -> Do(Record.act)
+               [] Record.outcome = "Void" -> UNCHANGED vars
                [] Record.outcome = "Refused" -> ENABLED Do(Record.act) /\ UNCHANGED vars
           /\ n' = n + 1 /\ t' = t
           /\ PrintT(<<"followed", t, n>>)

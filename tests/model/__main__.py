@@ -10,7 +10,7 @@ import time
 
 from images.steps import StepError
 from tests.model.mutants import MUTANTS
-from tests.model.scopes import FULL, QUICK, SPECIFICATION
+from tests.model.scopes import FULL, PROMISES, QUICK, SPECIFICATION
 from tests.model.tlc import Result, check
 
 COUNTED = re.compile(r"^<(\w+) line (\d+), .*?(?:\((\d+) \d+ \d+ \d+\))?>: [\d,]+:([\d,]+)$", re.MULTILINE)
@@ -40,7 +40,9 @@ def search(quick: bool) -> tuple[list[str], set[str]]:
     failures, taken, states = [], set[str](), 0
     for scope in QUICK if quick else FULL:
         options = ("-deadlock", "-coverage", "9")
-        result = check({"ModelBackend": SPECIFICATION}, "ModelBackend", scope.configuration(), *options)
+        result = check(
+            {"ModelBackend": SPECIFICATION, "Promises": PROMISES}, "Promises", scope.configuration(), *options
+        )
         taken |= actions_taken(result)
         states += result.distinct_states
         verdict = "holds" if result.completed else f"BROKEN: {result.broken or 'TLC failed'}"
@@ -57,7 +59,8 @@ def kill_mutants() -> list[str]:
     failures = []
     for mutant in MUTANTS:
         scope = mutant.scope.only(mutant.promise)
-        result = check({"ModelBackend": mutant.specification()}, "ModelBackend", scope.configuration(), "-deadlock")
+        modules = {"ModelBackend": mutant.specification(), "Promises": PROMISES}
+        result = check(modules, "Promises", scope.configuration(), "-deadlock")
         killed = result.broken == mutant.promise
         steps = len(re.findall(r"^State \d+:", result.output, re.MULTILINE))
         verdict = f"killed in {steps} steps" if killed else "LIVES"

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 SPECIFICATION = (Path(__file__).parent / "ModelBackend.tla").read_text()
+PROMISES = (Path(__file__).parent / "Promises.tla").read_text()
 INVARIANTS = ("PortExclusive", "PortWithheld", "OneShutdownPerModel", "NoDoublePod")
 STEP_PROMISES = (
     "GateBeforeClaim",

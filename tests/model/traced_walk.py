@@ -17,6 +17,10 @@ class TracedWalk(Walk):
     marks: list[tuple[int, datetime]] = field(default_factory=list)
     """For each state of `past`: the place of a look at it, and when it was."""
 
+    def settle_traced(self) -> "TracedWalk":
+        self.settle()
+        return self
+
     def lines(self) -> list[dict[str, Any]]:
         """The finished trace, in order, numbered."""
         for uid in self.world.models:
@@ -44,12 +48,15 @@ class TracedWalk(Walk):
     def _reconcile(self, uid: str) -> Decision:
         waiting = len(self.pending)
         decision = super()._reconcile(uid)
+        self._mark(len(self.written))
         if len(self.pending) > waiting:
             _, look, action = self.pending[-1]
             self._line(look, action, Unknown("timed out"), self._place(), self.world.now)
-        while len(self.marks) < len(self.past):
-            self.marks.append((len(self.written), self.world.now))
         return decision
+
+    def _mark(self, place: int) -> None:
+        while len(self.marks) < len(self.past):
+            self.marks.append((place, self.world.now))
 
     def _write(self, look: Observation, action: Action, how: str = "") -> Outcome:
         if how == "stale ":
@@ -57,6 +64,7 @@ class TracedWalk(Walk):
             self._line(look, action, Unknown("decided from an old look"), (at, -1), then)
         current = self.world.observe(look.backend_uid) if how else look
         place, now = self._place(), self.world.now
+        self._mark(place[0])
         outcome = super()._write(look, action, how)
         more = {"landing": "Landed" if isinstance(outcome, Applied) else "Void"} if how else {}
         self._line(current, action, outcome, place, now, **more)

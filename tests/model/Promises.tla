@@ -1,0 +1,38 @@
+------------------------------ MODULE Promises ------------------------------
+(* What must hold whatever fails, under the names of invariants.py; and what must come once faults stop, if the operator
+   and the cluster go on, machines come back, and somebody vouches for those that do not. *)
+EXTENDS ModelBackend
+
+Fair == /\ \A b \in Backends : WF_vars(Reconcile(b))
+        /\ \A p \in Pods : WF_vars(Cluster(p))
+        /\ \A c \in Ports : WF_vars(Vouch(c))
+FairSpec == Spec /\ Fair
+
+DeletedByUs(p) == pod'[p] # pod[p] /\ (pod'[p].deleting \/ ~pod'[p].here) /\ DeletePod(p)
+Drained(p) == proc'[p].draining /\ ~proc[p].draining
+PortExclusive == \A p, q \in Pods : Up(p) /\ Up(q) /\ proc[p].port # None /\ proc[p].port = proc[q].port => p = q
+PortWithheld == ClaimsPort => \A p \in Pods : Up(p) =>
+    proc[p].port # None /\ Holding(proc[p].port) /\ claim[proc[p].port].pod = p
+OneShutdownPerModel == Cardinality({p \in Pods : Open(p) /\ ~Proof(p)}) <= 1
+NoDoublePod == \A i \in Instances : Cardinality({p \in Standing(i) : ~pod[p].gated /\ ~Proof(p)}) <= 1
+GateBeforeClaim == [][\A p \in Pods : pod[p].gated /\ pod'[p].here /\ ~pod'[p].gated =>
+    p \in backend[p[1]].named /\ (ClaimsPort => Named(p))]_vars
+NeverAdvertiseDying == [][\A p \in Pods :
+    /\ Drained(p) \/ (~pod[p].gated /\ ~pod[p].deleting /\ DeletedByUs(p)) => Withdrawn(p)
+    /\ p \in (backend[p[1]].told)' => p \in backend[p[1]].told \/ pod[p].record = "none"]_vars
+ForceOnlyAfterDeadline == [][\A p \in Pods : DeletedByUs(p) =>
+    (proc[p].busy => pod[p].due) /\ (pod[p].deleting /\ ~pod'[p].here => Proof(p))]_vars
+EvidenceNotAbsence == [][/\ \A c \in Ports : Holding(c) /\ ~Holding(c)' => Proof(claim[c].pod)
+                         /\ \A p \in Pods : pod[p].fin /\ ~pod'[p].fin /\ RemovePodFinalizer(p) => Proof(p)]_vars
+FinalizerLast == [][\A b \in Backends : backend[b].fin /\ ~backend'[b].fin /\ RemoveFinalizer(b) =>
+    \A p \in Pods : p[1] = b =>
+        /\ pod[p].here => pod[p].gated \/ pod[p].witness
+        /\ Up(p) /\ ClaimsPort => \E c \in Ports : claim[c].phase = "Withheld" /\ claim[c].pod = p]_vars
+Settled == /\ lease = None
+           /\ \A b \in Backends : backend[b].life # "deleting"
+           /\ \A i \in Instances : Wanted(i) => \E p \in Standing(i) : p \in backend[i[1]].told
+           /\ \A p \in Pods : pod[p].here => p \in backend[p[1]].told
+           /\ \A c \in Ports : IF claim[c].phase = "Free" THEN service[c] = None 
+              ELSE \E p \in Pods : claim[c].pod = p /\ pod[p].here
+Eventually == <>[]Settled
+=============================================================================

@@ -1,0 +1,85 @@
+"""Walks whose traces are replayed: together they take every action that the specification knows."""
+
+from typing import Any
+
+from modelbackend_operator.model import Backend, Exposure, Pod, PodPhase, Ref
+from tests.model.traced_walk import TracedWalk
+from tests.sim.world import World
+from tests.unit.builders import a_backend
+
+MAIN = "main-uid"
+
+
+def backend(**special: Any) -> Backend:
+    return a_backend(**{"ref": Ref("main", MAIN, "", "models"), "has_finalizer": False, **special})
+
+
+def started(*, exposure: Exposure = Exposure.NODE_PORT, **faults: Any) -> TracedWalk:
+    return TracedWalk(World(backend(exposure=exposure)), **faults).settle_traced()
+
+
+def pod_of(walk: TracedWalk) -> Pod:
+    (pod,) = walk.world.state.all(Pod)
+    return pod
+
+
+def deleted(walk: TracedWalk) -> TracedWalk:
+    walk.held = ()
+    walk.world.delete_backend(MAIN)
+    return walk.settle_traced()
+
+
+def whole_life(**faults: Any) -> TracedWalk:
+    """Started, restarted for a new spec with a request inside, deleted."""
+    walk = started(**faults)
+    for pod in walk.world.state.all(Pod):
+        walk.world.request(pod)
+    for found in walk.world.state.all(Backend):
+        walk.world.edit(found, template_hash="hash-2")
+    walk.settle_traced()
+    return deleted(walk)
+
+
+def torn_out() -> TracedWalk:
+    walk = started()
+    walk.world.remove(pod_of(walk))
+    walk.settle_traced()
+    return deleted(walk)
+
+
+def evicted() -> TracedWalk:
+    walk = started(exposure=Exposure.HOST_PORT)
+    walk.world.delete_pod(pod_of(walk))
+    walk.settle_traced()
+    return deleted(walk)
+
+
+def without_pod_finalizer() -> TracedWalk:
+    walk = started()
+    walk.world.edit(pod_of(walk), has_finalizer=False)
+    walk.settle_traced()
+    return deleted(walk)
+
+
+def rejected() -> TracedWalk:
+    walk = started(held=("run",))
+    words = "Pod was rejected: Allocate failed due to no healthy devices present"
+    walk.world.edit(pod_of(walk), phase=PodPhase.FAILED, phase_reason="UnexpectedAdmissionError", phase_message=words)
+    walk.held = ()
+    walk.settle_traced()
+    return deleted(walk)
+
+
+WALKS = {
+    "a whole life behind a node port": whole_life,
+    "a whole life behind a host port": lambda: whole_life(exposure=Exposure.HOST_PORT),
+    "a whole life inside": lambda: whole_life(exposure=Exposure.CLUSTER_IP),
+    "a cluster that is always faster": lambda: whole_life(cluster_first=True),
+    "a second operator with an old cache": lambda: whole_life(stale=3, cluster_first=True),
+    "a pod that is made late": lambda: whole_life(late=(2, 6)),
+    "a stop record that is written late": lambda: whole_life(late=(12, 1)),
+    "torn out": torn_out,
+    "evicted": evicted,
+    "a pod finalizer edited away": without_pod_finalizer,
+    "rejected": rejected,
+}
