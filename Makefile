@@ -92,6 +92,15 @@ explore: venv ## Every state of small worlds that the real rules can reach, with
 explore-long: venv ## The same with larger bounds; says how far it came (SECONDS=3600 for each small world)
 	@tools/step explore-long $(PY) -m tests.sim --long --seconds $(or $(SECONDS),3600)
 
+.PHONY: spec
+spec: venv ## The protocol as a specification: every state of small worlds, by TLC, and a mutant for each promise
+	@tools/step spec .venv/bin/python -m tests.model
+
+.PHONY: docs-diagrams
+docs-diagrams: venv ## Write docs/lifecycle.md anew from walks of the real rules, and docs/promises.md from its tables
+	@$(PY) -m tests.model.lifecycle
+	@$(PY) -m tests.model.promises
+
 .PHONY: golden
 golden: venv ## Write the golden logs of whole lives anew
 	@$(PY) -m tests.sim.golden
