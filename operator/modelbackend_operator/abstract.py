@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from modelbackend_operator.evidence import evidence_elsewhere, trail_of_claim
 from modelbackend_operator.instances import stop_reason
 from modelbackend_operator.model import Backend, Claim, Observation, Pod, PodPhase, StopRecord
 from modelbackend_operator.proof import evidence_of_end, rejected_at_admission
@@ -21,7 +22,7 @@ def abstract(observation: Observation, now: datetime) -> Abstract:
     return {
         "backend": _backend(observation.backend) if observation.backend is not None else None,
         "pods": [_pod(observation, pod, now) for pod in observation.pods],
-        "claims": [_claim(claim) for claim in observation.claims],
+        "claims": [_claim(observation, claim) for claim in observation.claims],
         "services": [
             {"ordinal": service.ordinal, "port": service.node_port}
             for service in observation.services
@@ -61,7 +62,7 @@ def _pod(observation: Observation, pod: Pod, now: datetime) -> Abstract:
         **abstract_stop(pod.stop, now),
         "deleting": pod.deleting,
         "finalizer": pod.has_finalizer,
-        "witness": False,
+        "witness": pod.handed_over is not None,
     }
 
 
@@ -91,12 +92,13 @@ def _is_outgrown(observation: Observation, pod: Pod) -> bool:
     return stop_reason(replace(observation, lease=None), without) is not None
 
 
-def _claim(claim: Claim) -> Abstract:
+def _claim(observation: Observation, claim: Claim) -> Abstract:
     return {
         "port": claim.port,
         "ordinal": claim.ordinal,
         "phase": claim.phase.value,
         "pod": claim.pod_uid or None,
         "going": claim.terminating,
-        "vouched": False,
+        "vouched": bool(claim.pod_uid)
+        and evidence_elsewhere(observation, trail_of_claim(observation, claim)) is not None,
     }

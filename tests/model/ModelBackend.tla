@@ -164,7 +164,8 @@ RemovePodFinalizer(p) == Write(<<"RemovePodFinalizer", "pod", p>>,
 DeleteService(c) == Write(<<"DeleteService", "service", c>>,
     /\ service[c] # None
     /\ \/ claim[c].of # service[c]
-       \/ ~Wanted(service[c]) /\ (claim[c].phase \in {"Reserved", "Cooling"} \/ (Holding(c) /\ Proof(claim[c].pod)))
+       \/ /\ ~Wanted(service[c]) \/ \E p \in Standing(service[c]) : Named(p) /\ claim[c].pod # p
+          /\ (claim[c].phase \in {"Reserved", "Cooling"} \/ (Holding(c) /\ Proof(claim[c].pod)))
        \/ claim[c].phase \in {"Reserved", "Cooling"} /\ claim[c].going, [api EXCEPT !.service[c] = None])
 DeleteClaim(c) == Write(<<"DeleteClaim", "claim", c>>, Unneeded(c) /\ ~claim[c].going, [api EXCEPT !.claim[c].going = TRUE])
 RemoveClaimFinalizer(c) == Write(<<"RemoveClaimFinalizer", "claim", c>>, Unneeded(c) /\ claim[c].going,

@@ -70,6 +70,16 @@ def rejected() -> TracedWalk:
     return deleted(walk)
 
 
+def handed_over() -> TracedWalk:
+    """Its kubelet does not report; it is replaced beside the witness, and proof comes at last."""
+    walk = started(held=("end",))
+    walk.world.delete_pod(pod_of(walk))
+    walk.settle_traced()
+    walk.held = ()
+    walk.settle_traced()
+    return deleted(walk)
+
+
 WALKS = {
     "a whole life behind a node port": whole_life,
     "a whole life behind a host port": lambda: whole_life(exposure=Exposure.HOST_PORT),
@@ -82,4 +92,5 @@ WALKS = {
     "evicted": evicted,
     "a pod finalizer edited away": without_pod_finalizer,
     "rejected": rejected,
+    "handed over": handed_over,
 }
