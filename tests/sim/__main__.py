@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from tests.sim.explore import Bounds, Found, Search
+from tests.sim.explore import Found, Search
+from tests.sim.scenario import Bounds
 from tests.sim.scenarios import LARGER, SCENARIOS
 
 

@@ -43,8 +43,13 @@ def protocol_part(status: Mapping[str, Any]) -> dict[str, Any]:
         "endpoints": [{"podUID": entry["podUID"]} for entry in status.get("endpoints") or ()],
         "model": {"architecture": "llama"} if "architecture" in (status.get("model") or {}) else {},
         "orders": status.get("orders"),
+        "lastShutdown": _pod_part(status.get("lastShutdown") or {}),
     }
     return {name: value for name, value in part.items() if value}
+
+
+def _pod_part(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {"pod": {"uid": entry["pod"]["uid"]}} if entry.get("pod") else {}
 
 
 _COUNTED = ("restarts", "podRestarts", "failedStarts")
@@ -53,10 +58,9 @@ _COUNTED = ("restarts", "podRestarts", "failedStarts")
 def _instance_part(entry: Mapping[str, Any]) -> dict[str, Any]:
     part: dict[str, Any] = {name: entry[name] for name in _COUNTED if entry.get(name)}
     part["ordinal"] = entry["ordinal"]
-    if entry.get("pod"):
-        part["pod"] = {"uid": entry["pod"]["uid"]}
-    if (entry.get("successor") or {}).get("pod"):
-        part["successor"] = {"pod": {"uid": entry["successor"]["pod"]["uid"]}}
+    part |= _pod_part(entry)
+    if successor := _pod_part(entry.get("successor") or {}):
+        part["successor"] = successor
     return part
 
 
@@ -187,6 +191,8 @@ def _mentions(thing: Any) -> set[str]:
         found.add(stop.epoch.partition("/")[0])
     for entry in (status or {}).get("instances") or ():
         found.update(part["pod"]["uid"] for part in (entry, entry.get("successor", {})) if "pod" in part)
+    if (status or {}).get("lastShutdown"):
+        found.add((status or {})["lastShutdown"]["pod"]["uid"])
     for entry in (status or {}).get("endpoints") or ():
         found.add(entry["podUID"])
     return found

@@ -6,7 +6,6 @@ In each state every promise is checked, at each write those of writes. When the 
 reachable from every state by steps that only need fairness. The shortest way to a breach is printed as a story.
 """
 
-from array import array
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 from modelbackend_operator.actions import Act, Action, Applied, WriteStatus
 from modelbackend_operator.decide import decide
 from modelbackend_operator.invariants import Step, breaches, breaches_of_step
-from modelbackend_operator.model import Backend, Observation
+from modelbackend_operator.model import Observation
 from tests.sim.canonical import (
     TICK_SECONDS,
     Interner,
@@ -31,48 +30,13 @@ from tests.sim.cluster_moves import quick_moves_of
 from tests.sim.effects import target_of
 from tests.sim.endings import what_is_wrong
 from tests.sim.hands import HEALING, hands_of
+from tests.sim.scenario import Scenario
 from tests.sim.simulation import CACHED_KINDS, mixed
 from tests.sim.state import State
 from tests.sim.stories import told
+from tests.sim.trail import Trail
 from tests.sim.world import World
 from tests.unit.builders import NOW
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """How much may go wrong in one trace. All else is unbounded."""
-
-    hands: tuple[tuple[str, int], ...] = ()
-    """Kinds of `hands.py`, and how often each may be done. A kind may be a sum: `force|evict`."""
-    late: int = 0
-    """Writes without an answer, that land later or never: a crash in mid-write, or a slow second operator."""
-    stale: int = 0
-    """Times that some operator acts from an old cache."""
-    frozen: tuple[str, ...] = ("Backend", "Pod", "Claim")
-    """Kinds whose watch may lag, each alone, or all together (`all`)."""
-    views: int = 1
-    """Old caches at once."""
-    pauses: int = 0
-    """Times that a tick passes although somebody has something to do: an operator that was away, a slow kubelet.
-    When nobody has, time passes freely."""
-
-
-@dataclass(frozen=True)
-class Scenario:
-    name: str
-    backends: tuple[Backend, ...]
-    bounds: Bounds
-    later: tuple[Backend, ...] = ()
-    nodes: tuple[str, ...] = ("node-1",)
-    pool: tuple[int, int] = (30000, 30001)
-    eager: tuple[str, ...] = ("ready", "remove", "give node port")
-    """Moves of the cluster, by their beginnings, that are taken at once: nothing comes between."""
-    served: bool = True
-    """Begin where every backend serves."""
-    asks: str = ""
-    """What it is to find out, in words."""
-    quick: bool = False
-    """Small enough for every run of the tests."""
 
 
 class Look(NamedTuple):
@@ -415,46 +379,3 @@ def _later(spot: Spot) -> Spot:
         pending=tuple((look, an_action_a_tick_later(action)) for look, action in spot.pending),
         views=tuple(view._replace(state=a_tick_later(view.state)) for view in spot.views),
     )
-
-
-class Trail:
-    """Every state by its number: how it was first reached, whether it is a goal, and which fair steps lead to it."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[tuple[int, int], int] = {}
-        self.labels: list[str] = []
-        self._parents = array("l")
-        self._goals = bytearray()
-        self._sources, self._targets = array("L"), array("L")
-
-    def add(self, parent: int, label: str, is_goal: bool) -> int:
-        self._parents.append(parent)
-        self.labels.append(label)
-        self._goals.append(is_goal)
-        return len(self.labels) - 1
-
-    def join(self, source: int, target: int) -> None:
-        self._sources.append(source)
-        self._targets.append(target)
-
-    def path(self, number: int) -> list[str]:
-        path = []
-        while number >= 0:
-            path.append(self.labels[number])
-            number = self._parents[number]
-        return path[::-1]
-
-    def first_stuck(self) -> int | None:
-        """The first state, in order of depth, from which no goal can be reached."""
-        leading: list[list[int]] = [[] for _ in self.labels]
-        for source, target in zip(self._sources, self._targets, strict=True):
-            leading[target].append(source)
-        good = bytearray(self._goals)
-        reached = [number for number, is_goal in enumerate(good) if is_goal]
-        while reached:
-            for source in leading[reached.pop()]:
-                if not good[source]:
-                    good[source] = True
-                    reached.append(source)
-        stuck = good.find(0)
-        return None if stuck < 0 else stuck

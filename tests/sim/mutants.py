@@ -18,11 +18,10 @@ from unittest.mock import patch
 from modelbackend_operator import actions as do
 from modelbackend_operator import decide as deciding
 from modelbackend_operator import ending, evidence, instances, ledger, model_lease, proof, settling, starting, stopping
-from modelbackend_operator.actions import Act, Wait
-from modelbackend_operator.api import Evidence
-from modelbackend_operator.model import Claim, ClaimPhase, ContainerState, Observation, Pod
-from modelbackend_operator.reasons import Reason
-from tests.sim.explore import Bounds, Found, Scenario, Search
+from modelbackend_operator.model import Claim
+from tests.sim import broken
+from tests.sim.explore import Found, Search
+from tests.sim.scenario import Bounds, Scenario
 from tests.sim.scenarios import B1, B2, INSIDE, ONE_PORT, OTHER_MODEL, on_host
 from tests.sim.world import World
 
@@ -143,185 +142,12 @@ LINGERS = Scenario(
 )
 
 
-# -- what is broken ---------------------------------------------------------------------------------------------------
-
-
-def _absence_is_proof(observation: Observation, claim: Claim) -> Act | None:
-    if instances.pod_lives(observation, claim.pod_uid):
-        return None
-    return Act(do.CoolClaim(claim, "Absent"))
-
-
-def _unbound_is_never_started(pod: Pod) -> Evidence | None:
-    return Evidence.NEVER_STARTED if not pod.node else _evidence(pod)
-
-
-def _terminated_is_the_end(pod: Pod) -> Evidence | None:
-    ended = bool(pod.containers) and all(c.state is ContainerState.TERMINATED for c in pod.containers)
-    return Evidence.CONTAINERS_TERMINATED if ended else _evidence(pod)
-
-
-def _failed_is_the_end(pod: Pod) -> Evidence | None:
-    return Evidence.CONTAINERS_TERMINATED if pod.deleting and pod.phase.terminal else _evidence(pod)
-
-
-def _unscheduled_needs_no_delete(observation: Observation, pod: Pod, now: Any) -> Any:
-    return _drain(observation, pod, now) if pod.node else None
-
-
-_drain = stopping._drain
-_evidence = proof.evidence_of_end
-_stop_reason = instances.stop_reason
-_open_gate = starting._open_gate
-_start = starting.start
-_apply = World.apply
-
-
-def _bound_whatever_its_port(observation: Observation, backend: Any, pod: Pod, now: Any) -> Any:
-    if instances.claim_naming(observation, pod) is None:
-        claim = instances.reserved_claim(observation, pod.ordinal)
-        if claim is not None:
-            return Act(do.BindClaim(claim, pod))
-    return _open_gate(observation, backend, pod, now)
-
-
-def _opened_first(observation: Observation, backend: Any, pod: Pod, now: Any) -> Any:
-    return Act(do.Ungate(pod))
-
-
-def _the_wish_alone(observation: Observation, pod: Pod) -> Any:
-    """No point of no return: neither a record nor a Lease outlives the wish behind it."""
-    return _stop_reason(replace(observation, lease=None), replace(pod, stop=None))
-
-
-def _given_back_without_wish(observation: Observation, now: Any) -> Act | None:
-    lease = observation.lease
-    if lease is None or lease.holder is None or lease.holder.backend_uid != observation.backend_uid:
-        return None
-    pod = next((pod for pod in observation.pods if pod.ref.uid == lease.holder.pod_uid), None)
-    return None if pod is not None and _the_wish_alone(observation, pod) else Act(do.ReleaseLease(lease))
-
-
-def _given_back_at_once(observation: Observation, now: Any) -> Act | None:
-    """As if the Lease had expired: by time, not by a fact."""
-    lease = observation.lease
-    if lease is None or lease.holder is None or lease.holder.backend_uid != observation.backend_uid:
-        return None
-    pod = next((pod for pod in observation.pods if pod.ref.uid == lease.holder.pod_uid), None)
-    return Act(do.ReleaseLease(lease)) if pod is None or pod.deleting else None
-
-
-def _whatever_remains(observation: Observation) -> Act | None:
-    backend = observation.backend
-    if backend is None or backend.deleting_since is None or not backend.has_finalizer:
-        return None
-    return Act(do.RemoveFinalizer(backend))
-
-
-def _finalizer_first(observation: Observation, now: Any) -> Iterator[Any]:
-    yield _whatever_remains(observation)
-    yield from _steps(observation, now)
-
-
-_steps = deciding._steps
-
-
-def _starts_beside(observation: Observation, backend: Any, ordinal: int, now: Any) -> Any:
-    """A successor is not kept waiting by a predecessor that terminates."""
-    others = tuple(pod for pod in observation.pods if not pod.deleting)
-    taken = observation.taken_names | {pod.ref.name for pod in observation.pods}
-    return _start(replace(observation, pods=others, taken_names=taken), backend, ordinal, now)
-
-
-def _deleted_at_once(observation: Observation, pod: Pod, now: Any) -> Any:
-    return None if pod.deleting else Act(do.DeletePod(pod, 15))
-
-
-def _always_idle(observation: Observation, pod: Pod) -> Any:
-    report = _own_report(observation, pod)
-    return None if report is None else replace(report, in_flight=0)
-
-
-_own_report = instances.own_report
-
-
-def _ends_with_grace_0(observation: Observation) -> int:
-    return 0
-
-
-def _waits_for_the_kubelet(pod: Pod, now: Any) -> Wait:
-    return Wait(Reason.TERMINATING, "", None, pod.ordinal)
-
-
-def _leaves_gated_pods(observation: Observation, pod: Pod, now: Any) -> Any:
-    return None
-
-
-def _made_without_gate(world: World, action: Any) -> Any:
-    outcome = _apply(world, action)
-    if isinstance(action, do.CreatePod):
-        for pod in world.state.all(Pod):
-            if pod.gated:
-                world.edit(pod, gated=False, serving_label=True)
-    return outcome
-
-
-def _made_without_finalizer(world: World, action: Any) -> Any:
-    outcome = _apply(world, action)
-    if isinstance(action, do.CreatePod):
-        for pod in world.state.all(Pod):
-            if pod.has_finalizer and pod.gated:
-                world.edit(pod, has_finalizer=False)
-    return outcome
-
-
-def _takes_claims_over(world: World, action: Any) -> Any:
-    """As if a claim were made by an apply and not by a create."""
-    outcome = _apply(world, action)
-    if isinstance(action, do.CreateClaim) and isinstance(outcome, do.Exists):
-        held = next(claim for claim in world.state.all(Claim) if claim.port == action.port)
-        owners = {**world.state.owners, held.ref.uid: action.backend.ref.uid}
-        world.state = world.state._replace(owners=owners)
-        world.edit(held, phase=ClaimPhase.RESERVED, pod_uid="", pod_name="", ordinal=action.ordinal)
-        return do.Applied()
-    return outcome
-
-
-def _forgets_the_terminating(observation: Observation, ordinal: int) -> tuple[Pod, ...]:
-    return tuple(pod for pod in _pods_of(observation, ordinal) if not pod.deleting)
-
-
-_pods_of = instances.pods_of
-
-
-def _every_name(observation: Observation) -> set[str]:
-    return {pod.ref.name for pod in observation.pods}
-
-
-def _by_any_status(observation: Observation, claim: Claim) -> str:
-    node = observation.nodes.get(claim.node.name) if claim.node is not None else None
-    return node.boot_id if node is not None else ""
-
-
-def _frees_the_port(observation: Observation, pod: Pod) -> Act | None:
-    claim = instances.claim_naming(observation, pod)
-    return Act(do.CoolClaim(claim, "Overdue")) if claim is not None and claim.phase is ClaimPhase.BOUND else None
-
-
-def _never(*_: Any) -> None:
-    return None
-
-
-def _yes(*_: Any) -> bool:
-    return True
-
-
 MUTANTS = (
     Mutant(
         "PortExclusive",
         "a missing pod object frees its port for others",
         TORN_PAIR,
-        ((settling._withhold_if_pod_vanished, _absence_is_proof),),
+        ((settling._withhold_if_pod_vanished, broken.absence_is_proof),),
         quick=False,
         only=True,
     ),
@@ -329,7 +155,7 @@ MUTANTS = (
         "PortExclusive",
         "a claim is made by whoever writes it last",
         RACE,
-        world=((World, "apply", _takes_claims_over),),
+        world=((World, "apply", broken.takes_claims_over),),
         quick=False,
         only=True,
     ),
@@ -337,38 +163,38 @@ MUTANTS = (
         "NoDoublePod",
         "a pod that others delete is forgotten before it has ended",
         EVICTED,
-        ((instances.pods_of, _forgets_the_terminating), (starting._names_in_use, _every_name)),
+        ((instances.pods_of, broken.forgets_the_terminating), (starting._names_in_use, broken.every_name)),
     ),
     Mutant(
         "EvidenceNotAbsence",
         "a missing pod object is proof",
         TORN,
-        ((settling._withhold_if_pod_vanished, _absence_is_proof),),
+        ((settling._withhold_if_pod_vanished, broken.absence_is_proof),),
     ),
     Mutant(
         "PortWithheld",
         "pod garbage collection's Failed is proof",
         LOST,
-        ((proof.evidence_of_end, _failed_is_the_end),),
+        ((proof.evidence_of_end, broken.failed_is_the_end),),
     ),
     Mutant(
         "PortWithheld",
         "`terminated` on a pod that is not deleted is proof (the third hole)",
         CRASH,
-        ((proof.evidence_of_end, _terminated_is_the_end),),
+        ((proof.evidence_of_end, broken.terminated_is_the_end),),
     ),
     Mutant(
         "PortWithheld",
         "a reboot counts from whatever boot the node showed last (the first hole)",
         REBOOTED,
-        ((evidence.reference_boot, _by_any_status),),
+        ((evidence.reference_boot, broken.by_any_status),),
         quick=False,
     ),
     Mutant(
         "EvidenceNotAbsence",
         "an instance that is handed over gives up its port",
         OVERDUE,
-        ((ending._keep_as_witness, _frees_the_port),),
+        ((ending._keep_as_witness, broken.frees_the_port),),
     ),
     Mutant(
         "EvidenceNotAbsence",
@@ -380,14 +206,17 @@ MUTANTS = (
         "PortWithheld",
         "an unbound pod is proven, deleted or not (the second hole)",
         LATE,
-        ((proof.evidence_of_end, _unbound_is_never_started), (stopping._drain, _unscheduled_needs_no_delete)),
+        (
+            (proof.evidence_of_end, broken.unbound_is_never_started),
+            (stopping._drain, broken.unscheduled_needs_no_delete),
+        ),
     ),
-    Mutant("PortWithheld", "no scheduling gate", STARTED_ON_HOST, world=((World, "apply", _made_without_gate),)),
+    Mutant("PortWithheld", "no scheduling gate", STARTED_ON_HOST, world=((World, "apply", broken.made_without_gate),)),
     Mutant(
         "PortWithheld",
         "a claim is bound to a pod of another host port (the fourth hole)",
         PINNED,
-        ((starting._open_gate, _bound_whatever_its_port),),
+        ((starting._open_gate, broken.bound_whatever_its_port),),
         quick=False,
     ),
     Mutant(
@@ -396,14 +225,14 @@ MUTANTS = (
         LATE_EDIT,
         world=((World, "unchecked", frozenset({Claim})),),
     ),
-    Mutant("GateBeforeClaim", "the gate is opened first", STARTED, ((starting._open_gate, _opened_first),)),
+    Mutant("GateBeforeClaim", "the gate is opened first", STARTED, ((starting._open_gate, broken.opened_first),)),
     Mutant(
         "GateBeforeClaim",
         "the gate is opened before the status names the pod",
         STARTED,
-        ((instances.status_names, _yes),),
+        ((instances.status_names, broken.yes),),
     ),
-    Mutant("OneShutdownPerModel", "no Lease is taken", PAIR, ((model_lease.take, _never),)),
+    Mutant("OneShutdownPerModel", "no Lease is taken", PAIR, ((model_lease.take, broken.never),)),
     Mutant(
         "OneShutdownPerModel",
         "open stops of others are not looked at",
@@ -414,43 +243,55 @@ MUTANTS = (
         "OneShutdownPerModel",
         "the Lease is given back before proof",
         PAIR,
-        ((model_lease.release, _given_back_at_once), (model_lease._others_open, lambda *_: {})),
+        ((model_lease.release, broken.given_back_at_once), (model_lease._others_open, lambda *_: {})),
     ),
     Mutant(
         "OneShutdownPerModel",
         "a stop may be taken back (the sixth hole)",
         RESUMED,
         (
-            (instances.stop_reason, _the_wish_alone),
-            (model_lease.release, _given_back_without_wish),
+            (instances.stop_reason, broken.the_wish_alone),
+            (model_lease.release, broken.given_back_without_wish),
             (model_lease._others_open, lambda *_: {}),
         ),
         quick=False,
     ),
     Mutant(
-        "ForceOnlyAfterDeadline", "deleted without waiting for requests", BUSY, ((stopping._drain, _deleted_at_once),)
+        "ForceOnlyAfterDeadline",
+        "deleted without waiting for requests",
+        BUSY,
+        ((stopping._drain, broken.deleted_at_once),),
     ),
-    Mutant("ForceOnlyAfterDeadline", "a busy server is taken for idle", BUSY, ((instances.own_report, _always_idle),)),
-    Mutant("ForceOnlyAfterDeadline", "deleted with grace 0", DELETED, ((stopping._grace_seconds, _ends_with_grace_0),)),
-    Mutant("NeverAdvertiseDying", "drained before it is withdrawn", DELETED, ((stopping._withdraw, _never),)),
+    Mutant(
+        "ForceOnlyAfterDeadline", "a busy server is taken for idle", BUSY, ((instances.own_report, broken.always_idle),)
+    ),
+    Mutant(
+        "ForceOnlyAfterDeadline",
+        "deleted with grace 0",
+        DELETED,
+        ((stopping._grace_seconds, broken.ends_with_grace_0),),
+    ),
+    Mutant("NeverAdvertiseDying", "drained before it is withdrawn", DELETED, ((stopping._withdraw, broken.never),)),
     Mutant(
         "NeverAdvertiseDying",
         "deleted before its address is taken back",
         DELETED,
         ((instances.status_advertises, lambda *_: False),),
     ),
-    Mutant("FinalizerLast", "the backend's finalizer goes first", DELETED, ((deciding._steps, _finalizer_first),)),
+    Mutant(
+        "FinalizerLast", "the backend's finalizer goes first", DELETED, ((deciding._steps, broken.finalizer_first),)
+    ),
     Mutant(
         "FinalizerLast",
         "the backend's finalizer does not wait for pods",
         PAIR,
-        ((settling.remove_finalizer, _whatever_remains),),
+        ((settling.remove_finalizer, broken.whatever_remains),),
     ),
     Mutant(
         "NoDoublePod",
         "a successor starts while its predecessor terminates",
         EDITED,
-        ((starting.start, _starts_beside),),
+        ((starting.start, broken.starts_beside),),
     ),
     Mutant(
         "eventually",
@@ -463,22 +304,22 @@ MUTANTS = (
         "eventually",
         "an ended pod waits for its kubelet for ever (the seventh hole)",
         LINGERS,
-        ((ending._await_removal, _waits_for_the_kubelet),),
+        ((ending._await_removal, broken.waits_for_the_kubelet),),
     ),
     Mutant(
         "eventually",
         "a port's Service outlives its claim (the eighth hole)",
         NEXT_OWNER,
-        ((ledger.free_service, _never), (settling.sweep_services, _never)),
+        ((ledger.free_service, broken.never), (settling.sweep_services, broken.never)),
     ),
     Mutant(
         "eventually",
         "what a late write leaves is not swept (the ninth hole)",
         LATE,
-        ((stopping._end_gated, _leaves_gated_pods),),
+        ((stopping._end_gated, broken.leaves_gated_pods),),
     ),
-    Mutant("eventually", "the Lease is never given back", DELETED, ((model_lease.release, _never),)),
-    Mutant("eventually", "a port never cools down", DELETED, ((settling._free_when_cooled, _never),)),
+    Mutant("eventually", "the Lease is never given back", DELETED, ((model_lease.release, broken.never),)),
+    Mutant("eventually", "a port never cools down", DELETED, ((settling._free_when_cooled, broken.never),)),
 )
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from modelbackend_operator.model import Backend, Exposure, Ref, Rollout, WhenUnconfirmed
-from tests.sim.explore import Bounds, Scenario
+from tests.sim.scenario import Bounds, Scenario
 from tests.unit.builders import a_backend
 
 ONE_PORT = (30000, 30000)

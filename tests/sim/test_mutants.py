@@ -5,8 +5,9 @@ from collections import Counter
 import pytest
 
 from modelbackend_operator.invariants import ON_SNAPSHOT, ON_STEP
-from tests.sim.explore import Scenario, Search
+from tests.sim.explore import Search
 from tests.sim.mutants import MUTANTS, Mutant, hunt, is_killed
+from tests.sim.scenario import Scenario
 
 QUICK = [mutant for mutant in MUTANTS if mutant.quick]
 WORLDS = {mutant.scenario.name: mutant.scenario for mutant in QUICK}
