@@ -61,9 +61,10 @@ def _is_news(observation: Observation, backend: Backend, pod: Pod) -> bool:
     told: Mapping[str, Any] = backend.status.get("lastShutdown") or {}
     if (told.get("pod") or {}).get("uid") == pod.ref.uid:
         return False
-    if pod.handed_over is not None:
+    phases = {claim.phase for claim in observation.claims if claim.pod_uid == pod.ref.uid}
+    if pod.handed_over is not None:  # the ledger comes first
         finished = parse_time(told.get("finished"))
-        return finished is None or finished < pod.handed_over.replace(microsecond=0)
-    holding = (ClaimPhase.BOUND, ClaimPhase.WITHHELD)
-    holds_port = any(claim.pod_uid == pod.ref.uid and claim.phase in holding for claim in observation.claims)
-    return not holds_port and evidence_of(observation, pod) is not None
+        is_latest = finished is None or finished < pod.handed_over.replace(microsecond=0)
+        return is_latest and ClaimPhase.BOUND not in phases
+    released = phases.isdisjoint({ClaimPhase.BOUND, ClaimPhase.WITHHELD})
+    return released and evidence_of(observation, pod) is not None
