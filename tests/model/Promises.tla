@@ -14,7 +14,8 @@ PortExclusive == \A p, q \in Pods : Up(p) /\ Up(q) /\ proc[p].port # None /\ pro
 PortWithheld == ClaimsPort => \A p \in Pods : Up(p) =>
     proc[p].port # None /\ Holding(proc[p].port) /\ claim[proc[p].port].pod = p
 OneShutdownPerModel == Cardinality({p \in Pods : Open(p) /\ ~Proof(p)}) <= 1
-NoDoublePod == \A i \in Instances : Cardinality({p \in Standing(i) : ~pod[p].gated /\ ~Proof(p)}) <= 1
+NoDoublePod == \A i \in Instances :
+    Cardinality({p \in Pods : Of(p) = i /\ pod[p].here /\ ~pod[p].gated /\ ~pod[p].witness /\ ~Proof(p)}) <= 1
 GateBeforeClaim == [][\A p \in Pods : pod[p].gated /\ pod'[p].here /\ ~pod'[p].gated =>
     p \in backend[p[1]].named /\ (ClaimsPort => Named(p))]_vars
 NeverAdvertiseDying == [][\A p \in Pods :

@@ -101,10 +101,10 @@ MUTANTS = (
         TWO_OF_ONE_MODEL,
     ),
     Mutant(
-        "a late write starts a second pod beside the first",
+        "a pod that drains is replaced at once",
         "NoDoublePod",
-        r"~MustEnd(p) /\ Standing(Of(p)) = {p} /\ p \in",
-        r"~MustEnd(p) /\ p \in",
+        r"Of(p) = i /\ pod[p].here /\ ~pod[p].witness}",
+        r'Of(p) = i /\ pod[p].here /\ pod[p].record = "none"}',
         NO_PORT,
     ),
     Mutant(
