@@ -27,6 +27,7 @@ from modelbackend_operator.model import Backend, ClaimPhase, Observation
 from modelbackend_operator.orders import answered
 from modelbackend_operator.problems import Problem, problem_in
 from modelbackend_operator.reasons import Reason
+from modelbackend_operator.spent_budgets import spent_budgets
 from modelbackend_operator.words import unconfirmed_words
 
 STALLING = frozenset(
@@ -104,7 +105,8 @@ def _comparable(status: Mapping[str, Any]) -> dict[str, Any]:
 
 def status_of(observation: Observation, backend: Backend, waits: Sequence[Wait], now: datetime) -> ModelBackendStatus:
     """The whole status; `waits` are what the protocol could not go on with."""
-    told = [wait for wait in waits if wait.reason not in QUIET]
+    spent = spent_budgets(observation)  # also in a status that is written for another's sake: its words stay
+    told = [*spent, *(wait for wait in waits if wait.reason not in QUIET and wait not in spent)]
     instances = tuple(_instances(observation, backend, told, now))
     serving = [pod for pod in observation.pods if is_serving(pod)]
     service = shared_service(observation)

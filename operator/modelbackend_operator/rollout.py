@@ -13,9 +13,9 @@ from modelbackend_operator.conditions import publish
 from modelbackend_operator.instances import holds_lease, is_serving, newest_pod, pods_of, reserved_claim, stop_reason
 from modelbackend_operator.model import Backend, Observation, Pod, Rollout, StopReason
 from modelbackend_operator.orders import force_for
-from modelbackend_operator.problems import problem_of
 from modelbackend_operator.reasons import Reason
-from modelbackend_operator.restarts import exhausted, next_pod_at, restarts_of, status_entry
+from modelbackend_operator.restarts import next_pod_at, restarts_of, status_entry
+from modelbackend_operator.spent_budgets import spent_budgets
 
 FAILURES = frozenset({StopReason.REJECTED, StopReason.FAILED, StopReason.RESTARTS_EXHAUSTED})
 
@@ -45,16 +45,14 @@ def held_back(observation: Observation, pod: Pod, reason: StopReason, now: datet
 
 def failures(observation: Observation, now: datetime) -> Iterator[Act | Wait]:
     """Counted in status before the pod that shows them goes; an instance that failed too often stays ended."""
-    backend = observation.backend
+    backend, spent = observation.backend, spent_budgets(observation)
+    yield from spent
     if backend is None or backend.deleting_since is not None:
         return
     for ordinal in backend.ordinals:
-        pod, waits = newest_pod(observation, ordinal), tuple[Wait, ...]()
-        if exhausted(backend, ordinal, pod):
-            waits = (Wait(Reason.RESTART_BUDGET_EXHAUSTED, _spent_message(backend, ordinal, pod), None, ordinal),)
-        yield from waits
+        pod = newest_pod(observation, ordinal)
         if pod is not None and _is_uncounted(observation, backend, pod, now):
-            yield Act(publish(observation, waits, now))
+            yield Act(publish(observation, spent, now))
 
 
 def _is_uncounted(observation: Observation, backend: Backend, pod: Pod, now: datetime) -> bool:
@@ -64,20 +62,6 @@ def _is_uncounted(observation: Observation, backend: Backend, pod: Pod, now: dat
         return False
     known = status_entry(backend, pod.ordinal)
     return restarts_of(backend, pod.ordinal, pod).total != known.get("restarts")
-
-
-def _spent_message(backend: Backend, ordinal: int, pod: Pod | None) -> str:
-    """With the words of the last failure, which go with the pod."""
-    known = status_entry(backend, ordinal)
-    if known.get("reason") == Reason.RESTART_BUDGET_EXHAUSTED:
-        return str(known.get("message"))
-    problem = problem_of(pod) if pod is not None else None
-    words = f"; the last time: {problem.message}" if problem is not None else ""
-    count = restarts_of(backend, ordinal, pod).total
-    return (
-        f"instance {ordinal} failed {count} times under this spec, and restart.maxRestarts allows "
-        f"{backend.max_restarts}{words}; it is started again when the spec changes"
-    )
 
 
 def predecessor(observation: Observation, ordinal: int) -> Pod | None:
