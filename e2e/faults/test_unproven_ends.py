@@ -124,3 +124,19 @@ def test_a_reboot_proves_the_end_of_a_pod_that_was_torn_out_and_a_restart_of_the
     assert claim_on(kubectl, port)["phase"] == "Withheld", "a machine that came back with the same boot proves nothing"
     machine.control.change_boot_id(machine.name)
     assert until_released(watchdog, port, pod_uid) == "NodeRebooted"
+
+
+def test_an_administrators_word_frees_a_withheld_port_only_for_the_pod_that_it_names(
+    kubectl: Kubectl, backend: Make, machine: Machine, watchdog: Watchdog
+) -> None:
+    one = backend("attested", model=EVERYWHERE, affinity=prefer(machine))
+    uid = one.uid
+    pod_uid, port = torn_out(kubectl, one, machine, watchdog)
+    annotate = ("annotate", "--overwrite", "portclaim", f"port-{port}")
+    kubectl.run(*annotate, "modelbackend.dev/attest=another-pod looked at")
+    until("the word about another pod is refused", lambda: "another-pod" in str(claim_on(kubectl, port).get("message")))
+    assert claim_on(kubectl, port)["phase"] == "Withheld"
+    machine.come_back()
+    until("the leftover has ended", lambda: pod_uid not in serving_pods(uid), timeout_seconds=60)
+    kubectl.run(*annotate, f"modelbackend.dev/attest={pod_uid} the machine was looked at")
+    assert until_released(watchdog, port, pod_uid) == "Attested"
