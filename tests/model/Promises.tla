@@ -19,7 +19,8 @@ NoDoublePod == \A i \in Instances :
 GateBeforeClaim == [][\A p \in Pods : pod[p].gated /\ pod'[p].here /\ ~pod'[p].gated =>
     p \in backend[p[1]].named /\ (ClaimsPort => Named(p))]_vars
 NeverAdvertiseDying == [][\A p \in Pods :
-    /\ Drained(p) \/ (~pod[p].gated /\ ~pod[p].deleting /\ DeletedByUs(p)) => Withdrawn(p)
+    /\ Drained(p) \/ (~pod[p].gated /\ ~pod[p].deleting /\ DeletedByUs(p)) =>
+        ~pod[p].ready /\ p \notin backend[p[1]].told
     /\ p \in (backend[p[1]].told)' => p \in backend[p[1]].told \/ pod[p].record = "none"]_vars
 ForceOnlyAfterDeadline == [][\A p \in Pods : DeletedByUs(p) =>
     (proc[p].busy => pod[p].due) /\ (pod[p].deleting /\ ~pod'[p].here => Proof(p))]_vars
