@@ -102,7 +102,7 @@ BindClaim(c, p) == Write(<<"BindClaim", "claim", c, p>>,
 NamesNow(b) == {p \in Pods : p[1] = b /\ pod[p].here /\ ~pod[p].witness}
 TellsNow(b) == {p \in Pods : p[1] = b /\ pod[p].ready /\ ~MustEnd(p)}
 WriteStatus(b, names, tells) == Write(<<"WriteStatus", "backend", b, names, tells>>,
-    backend[b].life # "gone" /\ names \subseteq NamesNow(b) /\ tells \subseteq TellsNow(b),
+    backend[b].life # "gone" /\ names \subseteq {p \in Pods : p[1] = b /\ (pod[p].here \/ Named(p))} /\ tells \subseteq TellsNow(b),
     [api EXCEPT !.backend[b].named = names, !.backend[b].told = tells])
 CreateService(i, c) == Write(<<"CreateService", "new", i, c>>,
     /\ Exposure = "NodePort" /\ service[c] = None
