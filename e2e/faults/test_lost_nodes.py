@@ -52,7 +52,7 @@ def test_a_deletion_waits_for_a_kubelet_that_is_away_also_when_its_node_object_i
 def test_a_machine_that_died_and_comes_back_ends_what_was_deleted_and_serves_what_was_not(
     kubectl: Kubectl, backend: Make, machine: Machine, watchdog: Watchdog
 ) -> None:
-    patient: Object = {"shutdown": {"unconfirmedAfterSeconds": 600}}
+    patient: Object = {"shutdown": {"drainSeconds": 5, "unconfirmedAfterSeconds": 600}}
     ended, kept = backend("died-deleted", **on(machine), **patient), backend("died-kept", **on(machine))
     ended.until_ready()
     address, uid, kept_uid = kept.until_ready(), ended.uid, kept.uid
