@@ -25,7 +25,7 @@ check: venv ## Lint, types, layers and unit tests
 	@tools/step types .venv/bin/mypy
 	@tools/step layers .venv/bin/lint-imports
 	@tools/step protos $(PY) backend_image/proto/regenerate.py --check
-	@tools/step unit-tests $(PY) -m pytest tests/unit
+	@tools/step unit-tests $(PY) -m pytest -n auto tests/unit
 
 .PHONY: venv
 venv: ## The virtual environment .venv, from hash-locked requirements

@@ -80,8 +80,11 @@ def acted(world: Observation, seconds: float = DUE_SECONDS) -> Action:
 
 
 def handed_over(pod: Pod = WITNESS, phase: ClaimPhase = WITHHELD, **special: Any) -> Observation:
-    """The usual instance whose pod is a witness, its claim as it is written for one."""
+    """The usual instance whose pod is a witness, its claim as it is written for one, and its end told in status."""
     world = replace(bound(pod), **special)
+    if world.backend is not None:
+        told = {**world.backend.status, "lastShutdown": {"pod": {"name": pod.ref.name, "uid": pod.ref.uid}}}
+        world = replace(world, backend=replace(world.backend, status=told))
     words = unconfirmed_words(world, pod)
     claim = a_claim(phase, node=NODE, since=later(DUE_SECONDS), reason="Unconfirmed", message=words)
     return replace(world, claims=(claim,))
