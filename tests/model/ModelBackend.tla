@@ -217,7 +217,7 @@ Crash(p) == proc[p].run = "up" /\ pod[p].here /\ ~pod[p].deleting /\ pod[p].word
 Reject(p) == pod[p].bound /\ proc[p].run = "never" /\ ~pod[p].deleting /\ pod[p].word = "none"
     /\ Fault([api EXCEPT !.pod[p].word = "rejected"], Runs(p, [proc[p] EXCEPT !.run = "over"]))
 Lose(p) == pod[p].bound /\ ~proc[p].lost /\ Fault(api, Runs(p, [proc[p] EXCEPT !.lost = TRUE]))
-GarbageCollect(p) == pod[p].here /\ proc[p].lost /\ pod[p].word # "lost"
+GarbageCollect(p) == pod[p].here /\ proc[p].lost /\ pod[p].word \in {"none", "crashed"}
     /\ Happens([api EXCEPT !.pod[p].word = "lost", !.pod[p].deleting = TRUE], proc)
 TearLease == lease # None /\ Fault([api EXCEPT !.lease = None], proc)
 DropClaim(c) == claim[c].phase # "Free" /\ ~claim[c].going /\ Fault([api EXCEPT !.claim[c].going = TRUE], proc)

@@ -14,17 +14,30 @@ from tests.model.scopes import FULL, PROMISES, QUICK, SPECIFICATION
 from tests.model.tlc import Result, check
 
 COUNTED = re.compile(r"^<(\w+) line (\d+), .*?(?:\((\d+) \d+ \d+ \d+\))?>: [\d,]+:([\d,]+)$", re.MULTILINE)
+EVALUATED = re.compile(r"^ *\|*line (\d+), col (\d+) to .* of module ModelBackend: [1-9]", re.MULTILINE)
 
 
 def actions_taken(result: Result) -> set[str]:
     """Names of the specification's actions that some step of the search was."""
     lines = SPECIFICATION.splitlines()
     taken = set()
-    for _, at, called_at, count in COUNTED.findall(result.output):
-        line = int(called_at or at)
+    for name, at, called_at, count in COUNTED.findall(result.output):
+        line = int(called_at or at) if name == "Write" else int(at)
         named = next(found for text in reversed(lines[:line]) if (found := re.match(r"(\w+)(?:\(.*?\))? ==", text)))
         if count != "0":
             taken.add(named[1])
+    return taken | _taken_in_groups(result)
+
+
+def _taken_in_groups(result: Result) -> set[str]:
+    """Of actions that TLC counts together: those whose effect was computed, which is after their rule held."""
+    computed = {(int(line), int(column)) for line, column in EVALUATED.findall(result.output)}
+    taken = set()
+    for body in re.finditer(r"^(\w+)\([^)]*\) == Write\(.*?(?=^\S|\Z)", SPECIFICATION, re.MULTILINE | re.DOTALL):
+        effect = body.start() + body[0].rfind("[api EXCEPT")
+        before = SPECIFICATION[:effect]
+        if (before.count("\n") + 1, effect - before.rfind("\n")) in computed:
+            taken.add(body[1])
     return taken
 
 

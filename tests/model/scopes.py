@@ -73,6 +73,13 @@ FULL = (
     TWO_FOR_ONE_PORT,
     ENDS_WAITING,
     Scope("one backend, two ports", ports=2),
-    Scope("one backend of two instances, no port", ordinals=2, incarnations=1, ports=0, exposure="ClusterIP"),
+    Scope(
+        "one backend of two instances, no port, no fault",
+        ordinals=2,
+        incarnations=1,
+        ports=0,
+        exposure="ClusterIP",
+        faults=0,
+    ),
 )
 """Ten minutes on two cores."""
