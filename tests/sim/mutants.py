@@ -93,7 +93,7 @@ LOST = Scenario(
     "Node removed",
     on_host(B1),
     Bounds((("kubelet stops", 1), ("Node removed", 1), ("delete", 1))),
-    nodes=("node-1", "node-2"),
+    pool=ONE_PORT,
 )
 OVERDUE = Scenario(
     "deleted while its kubelet is away", on_host(B1), Bounds((("kubelet stops", 1), ("delete", 1))), pool=ONE_PORT
@@ -176,6 +176,7 @@ MUTANTS = (
         "pod garbage collection's Failed is proof",
         LOST,
         ((proof.evidence_of_end, broken.failed_is_the_end),),
+        quick=False,
     ),
     Mutant(
         "PortWithheld",
