@@ -198,15 +198,15 @@ def evidence_not_absence(step: Step) -> Breaches:
     And no pod is given up before its grace period is over. Proof once seen stays true, so it may be that of the look:
     meanwhile somebody may have removed the object.
     """
+    looks = (step.decided_from, _now_of(step))
     match step.action:
         case CoolClaim(claim=claim) | DeleteClaim(claim=claim) | RemoveClaimFinalizer(claim=claim):
-            looks = (step.decided_from, _now_of(step))
             if claim.phase in HOLDING and not any(_is_proven(look, claim) for look in looks):
                 yield f"port {claim.port} is released, and nothing proves the end of pod {claim.pod_uid}"
         case RemovePodFinalizer(pod=pod):
             world = _now_of(step)
             may_go = pod.handed_over is not None and world.namespace_terminating and _is_accounted_for(world, pod)
-            if evidence_of(world, pod) is None and not may_go:
+            if not may_go and all(evidence_of(look, pod) is None for look in looks):
                 yield f"pod {pod.ref.uid} is let go without proof"
         case HandOver(pod=pod):
             if pod.deleted_at is None or step.now < pod.deleted_at + timedelta(seconds=pod.grace_seconds or 0):
