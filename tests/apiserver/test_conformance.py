@@ -34,7 +34,7 @@ STEPS = 60
 SEEDS = range(8)
 FIRST_PORT = 31500
 NODE = NodeId("node-1", "node-uid", "boot-1")
-TIMED = (do.BindClaim, do.ReserveClaim, do.CoolClaim, do.WithholdClaim, do.SetServing, do.RemakeToken)
+TIMED = (do.BindClaim, do.ReserveClaim, do.CoolClaim, do.WithholdClaim, do.SetServing, do.RemakeToken, do.HandOver)
 RECORDED_AT = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 
 
@@ -64,12 +64,14 @@ def seen(look: Observation) -> dict[str, Any]:
         found["status"] = backend.status.get("replicas")
     for pod in look.pods:
         stop = (pod.stop.reason, pod.stop.epoch != "") if pod.stop is not None else None
-        marks = (pod.gated, pod.serving_label, pod.serving_condition, pod.has_finalizer, pod.labels_intact)
+        witness = pod.handed_over is not None
+        marks = (pod.gated, pod.serving_label, pod.serving_condition, pod.has_finalizer, pod.labels_intact, witness)
         deletion = (pod.deleting, pod.grace_seconds)
         found[f"pod {pod.ref.name}"] = (pod.ordinal, pod.host_port, marks, stop, deletion, pod.phase, pod.node)
     for claim in look.claims:
         holder = (claim.pod_name, claim.pod_uid in names, claim.node.name if claim.node else "")
-        found[claim.ref.name] = (claim.ordinal, claim.phase, holder, claim.has_finalizer, claim.terminating)
+        marks = (claim.has_finalizer, claim.terminating, claim.reference_boot_id, claim.reason)
+        found[claim.ref.name] = (claim.ordinal, claim.phase, holder, marks)
     for service in look.services:
         leads_to = names.get(service.pod_uid, bool(service.pod_uid))
         found[f"Service {service.ref.name}"] = (service.ordinal, service.node_port, leads_to, service.intact)
@@ -101,11 +103,14 @@ def writes(look: Observation, port: int) -> Iterator[Action]:
         yield from (do.Ungate(pod), do.SetServing(pod, serving=True), do.SetServing(pod, serving=False))
         yield from (do.WriteStopRecord(pod, record), do.RestoreMarks(pod, look.backend_uid))
         yield from (do.DeletePod(pod, 15), do.DeletePod(pod, 0), do.RemovePodFinalizer(pod))
+        yield do.HandOver(pod)
         yield from (do.BindClaim(claim, pod) for claim in look.claims)
     for claim in look.claims:
         yield from (do.ReserveClaim(claim), do.RecordNode(claim, NODE), do.CoolClaim(claim, "NeverStarted"))
         yield from (
             do.WithholdClaim(claim, "PodMissing", "gone"),
+            do.RecordReference(claim, NODE.boot_id),
+            do.ExplainClaim(claim, "StillAnswering", "its port answers"),
             do.DeleteClaim(claim),
             do.RemoveClaimFinalizer(claim),
         )
@@ -270,6 +275,6 @@ def test_operations_reach_every_write_of_the_operator() -> None:
     """A write that is added must be compared, too; calls to servers and what the API server has no part in are not."""
     compared = {name for name in dir(do) if f"do.{name}(" in Path(__file__).read_text()}
     every = {kind.__name__ for kind in get_args(Action)}
-    of_no_protocol = {"CreateBudget", "DeleteBudget"}
-    """Nothing waits for a PodDisruptionBudget, so the fake has none."""
+    of_no_protocol = {"CreateBudget", "DeleteBudget", "RecordReturn"}
+    """Nothing waits for a PodDisruptionBudget or for a line of a claim's history, so the fake has neither."""
     assert every - compared <= {"DrainServer", "AbortServer"} | of_no_protocol

@@ -97,13 +97,18 @@ def _pod_patch(action: do.Action, current: Pod, now: datetime) -> dict[str, Any]
     raise TypeError(f"this fake does not know what {type(action).__name__} does to a pod")
 
 
+_NOTHING_TOLD = {"reference_boot_id": "", "reason": "", "message": ""}
+"""What a claim says of its last holder goes with its phase."""
+
+
 def _claim_patch(action: do.Action, now: datetime) -> dict[str, Any]:
     match action:
         case do.ReserveClaim():
-            return {"phase": ClaimPhase.RESERVED, "pod_name": "", "pod_uid": "", "node": None, "since": now}
+            nobody = {"pod_name": "", "pod_uid": "", "node": None}
+            return {"phase": ClaimPhase.RESERVED, "since": now, **nobody, **_NOTHING_TOLD}
         case do.BindClaim(pod=pod):
             named = {"pod_name": pod.ref.name, "pod_uid": pod.ref.uid, "node": None}
-            return {"phase": ClaimPhase.BOUND, "since": now, **named}
+            return {"phase": ClaimPhase.BOUND, "since": now, **named, **_NOTHING_TOLD}
         case do.RecordNode(node=node):
             return {"node": node}
         case do.CoolClaim(claim=claim, evidence=evidence, reason=reason):
