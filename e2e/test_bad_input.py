@@ -79,10 +79,10 @@ def test_a_pinned_port_that_a_foreign_service_holds_is_reported(
 
 
 def test_a_field_without_behaviour_yet_is_refused_by_name(kubectl: Kubectl, backend: Make) -> None:
-    one = backend("too-early", runtime={"flashAttention": "Enabled"})
-    assert "runtime.flashAttention" in one.until_stalled("UnsupportedField")
+    one = backend("too-early", runtime={"extraArgs": ["--verbose"]})
+    assert "runtime.extraArgs" in one.until_stalled("UnsupportedField")
     assert one.pods() == []
-    kubectl.patch("modelbackend", one.name, one.namespace, {"spec": {"runtime": {"flashAttention": None}}})
+    kubectl.patch("modelbackend", one.name, one.namespace, {"spec": {"runtime": {"extraArgs": None}}})
     one.until_ready()
 
 
