@@ -70,8 +70,8 @@ def seen(look: Observation) -> dict[str, Any]:
         found[f"pod {pod.ref.name}"] = (pod.ordinal, pod.host_port, marks, stop, deletion, pod.phase, pod.node)
     for claim in look.claims:
         holder = (claim.pod_name, claim.pod_uid in names, claim.node.name if claim.node else "")
-        marks = (claim.has_finalizer, claim.terminating, claim.reference_boot_id, claim.reason)
-        found[claim.ref.name] = (claim.ordinal, claim.phase, holder, marks)
+        told = (claim.reference_boot_id, claim.reason)
+        found[claim.ref.name] = (claim.ordinal, claim.phase, holder, claim.has_finalizer, claim.terminating, told)
     for service in look.services:
         leads_to = names.get(service.pod_uid, bool(service.pod_uid))
         found[f"Service {service.ref.name}"] = (service.ordinal, service.node_port, leads_to, service.intact)
