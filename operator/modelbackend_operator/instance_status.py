@@ -50,16 +50,17 @@ def _seen(observation: Observation, backend: Backend, ordinal: int, waits: Seque
     if pod is None:
         return _without_pod(observation, ordinal, wait)
     claim = claim_naming(observation, pod)
-    # Told together with the address, once the kubelet has seen the pod: two writes a moment apart tell nobody more.
-    node = observation.nodes.get(pod.node) if pod.host_ip else None
     problem = problem_in(observation, pod)
+    # Told together, once a container was made or cannot be: writes moments apart tell nobody more.
+    is_placed = bool(pod.host_ip) and (problem is not None or any(c.ever_created for c in pod.containers))
+    node = observation.nodes.get(pod.node) if is_placed else None
     cause = wait if wait is not None and wait.reason == Reason.RESTART_BUDGET_EXHAUSTED else problem or wait
     return Instance(
         ordinal=ordinal,
         phase=InstancePhase.UNCONFIRMED if _is_overdue(wait) else _phase(observation, pod),
         pod=PodReference(name=pod.ref.name, uid=pod.ref.uid),
         node=NodeReference(name=node.name, uid=node.uid, boot_id=node.boot_id or None) if node else None,
-        address=_address(observation, backend, pod, claim),
+        address=_address(observation, backend, pod, claim) if is_placed else None,
         port=claim.port if claim is not None else None,
         in_flight=_in_flight(observation, pod),
         stop=_stop_entry(pod),
