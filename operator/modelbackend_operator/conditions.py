@@ -49,7 +49,7 @@ STALLING = frozenset(
 """Waits that a person, not time, ends."""
 
 QUIET = frozenset({Reason.PORT_COOLING, Reason.PORT_WITHHELD, Reason.BUSY_LIMIT, Reason.NODE_LOSS_LIMIT})
-"""Waits that concern nobody who reads the status."""
+"""Waits that concern nobody who reads the status, like every one without words: it only says when to look again."""
 
 PORT_TROUBLES = frozenset(
     {Reason.PORT_POOL_EXHAUSTED, Reason.PORT_TAKEN, Reason.PINNED_PORT_TAKEN, Reason.PINNED_PORT_WITHHELD}
@@ -106,7 +106,7 @@ def _comparable(status: Mapping[str, Any]) -> dict[str, Any]:
 def status_of(observation: Observation, backend: Backend, waits: Sequence[Wait], now: datetime) -> ModelBackendStatus:
     """The whole status; `waits` are what the protocol could not go on with."""
     spent = spent_budgets(observation)  # also in a status that is written for another's sake: its words stay
-    told = [*spent, *(wait for wait in waits if wait.reason not in QUIET and wait not in spent)]
+    told = [*spent, *(w for w in waits if w.message and w.reason not in QUIET and w not in spent)]
     instances = tuple(_instances(observation, backend, told, now))
     serving = [pod for pod in observation.pods if is_serving(pod)]
     service = shared_service(observation)

@@ -259,8 +259,7 @@ def _await_containers(backend: Backend, pod: Pod, now: datetime) -> Act | Wait |
         return None
     if pod.token_made_at is None:
         look_at = pod.created_at + timedelta(seconds=PREPARING_SECONDS)
-        starting = Wait(Reason.STARTING, f"instance {pod.ordinal} is starting", look_at, pod.ordinal)
-        return starting if now < look_at else Act(RemakeToken(backend, pod))
+        return Wait(Reason.STARTING, "", look_at, pod.ordinal) if now < look_at else Act(RemakeToken(backend, pod))
     again_at = pod.token_made_at + timedelta(seconds=REMAKE_TOKEN_SECONDS)
     if now >= again_at:
         return Act(RemakeToken(backend, pod))

@@ -346,8 +346,7 @@ def preparing(**special: Any) -> Observation:
 
 
 def test_a_start_is_nothing_to_wonder_about_for_half_a_minute() -> None:
-    wait = wait_of(preparing())
-    assert (wait.reason, wait.message, wait.not_after) == ("Starting", "instance 0 is starting", later(30))
+    assert decide(preparing(), NOW) == Wait("Starting", "", later(30), 0)
 
 
 def test_then_the_secret_of_its_control_token_is_made_again_in_case_somebody_deleted_it() -> None:
