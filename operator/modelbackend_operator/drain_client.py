@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import hmac
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -74,23 +74,21 @@ class DrainClient:
     async def drain(self, backend_uid: str, pod: Pod, deadline: datetime) -> Outcome:
         """Tell it to take nothing new and to finish until the deadline. Repeating it is harmless."""
         seconds = max(0.0, (deadline - datetime.now(UTC)).total_seconds())
-        try:
-            async with asyncio.timeout(self._timeout_seconds), self._stub(pod) as stub:
-                request = control_pb2.DrainRequest(deadline_seconds=seconds)
-                await stub.Drain(request, metadata=self._metadata(backend_uid), timeout=self._timeout_seconds)
-        except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
-            return Unknown(f"Drain of pod {pod.ref.namespace}/{pod.ref.name}: {_words(error)}")
-        self._asked.pop(pod.ref.uid, None)
-        return Applied()
+        request = control_pb2.DrainRequest(deadline_seconds=seconds)
+        return await self._tell(backend_uid, pod, "Drain", lambda stub, **how: stub.Drain(request, **how))
 
     async def abort(self, backend_uid: str, pod: Pod, reason: str) -> Outcome:
         """Tell it to cut every request now and to exit. Repeating it is harmless."""
+        request = control_pb2.AbortRequest(reason=reason)
+        return await self._tell(backend_uid, pod, "Abort", lambda stub, **how: stub.Abort(request, **how))
+
+    async def _tell(self, backend_uid: str, pod: Pod, what: str, call: Callable[..., Awaitable[object]]) -> Outcome:
+        """Its last answer is not true any more once it has been told something."""
         try:
             async with asyncio.timeout(self._timeout_seconds), self._stub(pod) as stub:
-                request = control_pb2.AbortRequest(reason=reason)
-                await stub.Abort(request, metadata=self._metadata(backend_uid), timeout=self._timeout_seconds)
+                await call(stub, metadata=self._metadata(backend_uid), timeout=self._timeout_seconds)
         except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
-            return Unknown(f"Abort of pod {pod.ref.namespace}/{pod.ref.name}: {_words(error)}")
+            return Unknown(f"{what} of pod {pod.ref.namespace}/{pod.ref.name}: {_words(error)}")
         self._asked.pop(pod.ref.uid, None)
         return Applied()
 
