@@ -22,6 +22,8 @@ from tests.apiserver.operator_account import NAMESPACE, operator_kubeconfig
 pytestmark = pytest.mark.apiserver
 
 PATIENCE_SECONDS = 30
+OPERATORS_PORTS = "32000-32767"
+"""What operators choose from. Their Services outlive their tests, and the tests' own numbers are all below."""
 GROUP = "/apis/modelbackend.dev/v1alpha1"
 ROOT = Path(__file__).parents[2]
 PYTHONPATH = f"{ROOT / 'operator'}:{ROOT / 'backend_image'}"
@@ -60,6 +62,7 @@ def operator(account: Path, log: Path, *, ready: bool = True, **settings: str) -
         "MODELBACKEND_OPERATOR_NAMESPACE": NAMESPACE,
         "MODELBACKEND_OPERATOR_HTTP_PORT": "0",
         "MODELBACKEND_OPERATOR_HTTP_HOST": "127.0.0.1",
+        "MODELBACKEND_OPERATOR_NODE_PORTS": OPERATORS_PORTS,
         **{f"MODELBACKEND_OPERATOR_{name.upper()}": value for name, value in settings.items()},
     }
     command = [sys.executable, "-m", "modelbackend_operator", "run", "--kubeconfig", str(account)]
