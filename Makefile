@@ -4,7 +4,7 @@ SHELL := /usr/bin/env bash
 NAME ?= mb
 NODES ?= 2
 PY := .venv/bin/python
-PYTHON_SOURCES := operator backend_image e2e images demo tests bench
+PYTHON_SOURCES := operator backend_image e2e images demo tests bench docs
 
 .PHONY: help
 help: ## This list
@@ -95,6 +95,10 @@ explore-long: venv ## The same with larger bounds; says how far it came (SECONDS
 .PHONY: spec
 spec: venv ## The protocol as a specification: every state of small worlds, by TLC, and a mutant for each promise
 	@tools/step spec .venv/bin/python -m tests.model
+
+.PHONY: docs
+docs: ## The documentation site, into build/docs; a dead link is an error
+	@tools/step docs tools/docs
 
 .PHONY: docs-diagrams
 docs-diagrams: venv ## Write docs/lifecycle.md anew from walks of the real rules, and docs/promises.md from its tables
