@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
 import pytest
@@ -14,20 +13,26 @@ import pytest
 from modelbackend.v1 import control_pb2, inference_pb2
 from modelbackend_client import CallError, Client, ControlClient
 from tests.server.harness import GREEDY, LONG, LOOPBACK, PATIENCE_SECONDS, Gate, Running, running
-from tests.server.process import environment
+from tests.server.process import Process
 from tests.server.tiny_gguf import CONTEXT_LENGTH
 
 
-async def command(*arguments: str) -> Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "modelbackend_client", *arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment()
-    )
+def command(*arguments: str) -> Process:
+    return Process(sys.executable, "-m", "modelbackend_client", *arguments)
 
 
-async def outcome(process: Process, given: str = "") -> tuple[int | None, str, str]:
+async def outcome(process: Process, given: str = "") -> tuple[int, str, str]:
     """Exit code, standard output and standard error."""
-    output, errors = await asyncio.wait_for(process.communicate(given.encode()), PATIENCE_SECONDS)
-    return process.returncode, output.decode(), errors.decode()
+    process.close_stdin(given)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        output, errors = await asyncio.gather(process.stdout.read(), process.stderr.read())
+        return await process.wait(), output.decode(), errors.decode()
+
+
+async def ran(*arguments: str, given: str = "") -> tuple[int, str, str]:
+    """The outcome of a command that ends by itself."""
+    async with command(*arguments) as process:
+        return await outcome(process, given)
 
 
 def at(server: Running) -> tuple[str, str]:
@@ -42,13 +47,14 @@ async def test_text_streams_to_standard_output_as_it_is_made(tiny: Path, gate: G
     async with running(tiny) as server:
         expected = await server.client.generate("the", max_tokens=60, sampling=GREEDY)
         gate.allow(20)
-        process = await command("generate", *at(server), "--prompt", "the", "--temperature", "0", "--max-tokens", "60")
-        assert process.stdout is not None
-        beginning = await asyncio.wait_for(process.stdout.read(10), PATIENCE_SECONDS)
-        assert expected.text.encode().startswith(beginning)
-        assert process.returncode is None
-        gate.open()
-        code, output, errors = await outcome(process)
+        async with command(
+            "generate", *at(server), "--prompt", "the", "--temperature", "0", "--max-tokens", "60"
+        ) as process:
+            beginning = await asyncio.wait_for(process.stdout.read(10), PATIENCE_SECONDS)
+            assert expected.text.encode().startswith(beginning)
+            assert process.lives
+            gate.open()
+            code, output, errors = await outcome(process)
     assert code == 0
     assert (beginning + output.encode()).decode() == expected.text + "\n"
     assert errors.startswith("[length: 2 tokens of prompt, 60 generated, ")
@@ -58,19 +64,18 @@ async def test_the_prompt_may_come_from_standard_input_and_the_text_at_once(tiny
     async with running(tiny) as server:
         expected = await server.client.generate("the time", max_tokens=9, sampling=GREEDY)
         arguments = ("--prompt", "-", "--no-stream", "--temperature", "0", "--max-tokens", "9")
-        code, output, _ = await outcome(await command("generate", *at(server), *arguments), "the time")
+        code, output, _ = await ran("generate", *at(server), *arguments, given="the time")
     assert (code, output) == (0, expected.text + "\n")
 
 
 async def test_ctrl_c_cancels_the_request_in_the_server(tiny: Path, gate: Gate) -> None:
     async with running(tiny) as server:
         gate.allow(5)
-        process = await command("generate", *at(server), "--prompt", "the", "--max-tokens", str(LONG))
-        await server.until(active=1)
-        assert process.stdout is not None
-        await asyncio.wait_for(process.stdout.read(1), PATIENCE_SECONDS)
-        process.send_signal(signal.SIGINT)
-        code, _, errors = await outcome(process)
+        async with command("generate", *at(server), "--prompt", "the", "--max-tokens", str(LONG)) as process:
+            await server.until(active=1)
+            await asyncio.wait_for(process.stdout.read(1), PATIENCE_SECONDS)
+            process.send_signal(signal.SIGINT)
+            code, _, errors = await outcome(process)
         status = await server.until(active=0)
         gate.open()
     assert code == 130
@@ -81,7 +86,7 @@ async def test_ctrl_c_cancels_the_request_in_the_server(tiny: Path, gate: Gate) 
 async def test_a_chat_remembers_what_was_said(tiny: Path) -> None:
     async with running(tiny) as server:
         arguments = ("--system", "be new", "--temperature", "0", "--max-tokens", "5")
-        code, output, errors = await outcome(await command("chat", *at(server), *arguments), "the\nof\n")
+        code, output, errors = await ran("chat", *at(server), *arguments, given="the\nof\n")
         prompts = [int(line.split()[1]) for line in errors.splitlines()]
     assert code == 0
     assert len(output.splitlines()) >= 2
@@ -90,11 +95,11 @@ async def test_a_chat_remembers_what_was_said(tiny: Path) -> None:
 
 async def test_info_status_and_drain_are_json(tiny: Path) -> None:
     async with running(tiny, model="small") as server:
-        code, output, _ = await outcome(await command("info", *at(server)))
+        code, output, _ = await ran("info", *at(server))
         assert (code, json.loads(output)["identity"]["model"]) == (0, "small")
-        code, output, _ = await outcome(await command("status", *control_at(server)))
+        code, output, _ = await ran("status", *control_at(server))
         assert (code, json.loads(output)["state"]) == (0, "STATE_SERVING")
-        code, output, _ = await outcome(await command("drain", *control_at(server), "--deadline-seconds", "5"))
+        code, output, _ = await ran("drain", *control_at(server), "--deadline-seconds", "5")
         assert (code, json.loads(output)["state"]) == (0, "STATE_DRAINING")
 
 
@@ -110,7 +115,7 @@ async def test_info_status_and_drain_are_json(tiny: Path) -> None:
 )
 async def test_errors_are_words_and_exit_codes(tiny: Path, arguments: tuple[str, ...], code: int, words: str) -> None:
     async with running(tiny, uid="uid-1", model="small") as server:
-        ended = await outcome(await command("generate", *at(server), "--prompt", "the", *arguments))
+        ended = await ran("generate", *at(server), "--prompt", "the", *arguments)
     assert ended[0] == code
     assert ended[1] == ""
     assert words in ended[2]
@@ -119,16 +124,17 @@ async def test_errors_are_words_and_exit_codes(tiny: Path, arguments: tuple[str,
 async def test_a_server_that_drains_is_unavailable_and_says_when_to_come_back(tiny: Path) -> None:
     async with running(tiny) as server:
         await server.drain(60)
-        code, _, errors = await outcome(await command("generate", *at(server), "--prompt", "the"))
+        code, _, errors = await ran("generate", *at(server), "--prompt", "the")
     assert code == 69
     assert "UNAVAILABLE (DRAINING)" in errors
     assert "it was not started; try again in 1 s" in errors
 
 
 async def test_a_text_that_the_server_cut_is_not_taken_for_a_whole_one(tiny: Path) -> None:
-    async with running(tiny, drain_seconds=0, context_length=CONTEXT_LENGTH) as server:
-        process = await command("generate", *at(server), "--prompt", "the", "--temperature", "0")
-        assert process.stdout is not None
+    async with (
+        running(tiny, drain_seconds=0, context_length=CONTEXT_LENGTH) as server,
+        command("generate", *at(server), "--prompt", "the", "--temperature", "0") as process,
+    ):
         await asyncio.wait_for(process.stdout.read(1), PATIENCE_SECONDS)
         server.server.on_signal()
         code, _, errors = await outcome(process)
@@ -138,7 +144,7 @@ async def test_a_text_that_the_server_cut_is_not_taken_for_a_whole_one(tiny: Pat
 
 
 async def test_nobody_there_is_said_with_the_address() -> None:
-    code, _, errors = await outcome(await command("info", "--address", f"{LOOPBACK}:1"))
+    code, _, errors = await ran("info", "--address", f"{LOOPBACK}:1")
     assert code == 69
     assert f"{LOOPBACK}:1: UNAVAILABLE" in errors
 
@@ -175,22 +181,18 @@ async def test_the_synchronous_client_does_what_the_other_does(tiny: Path, tmp_p
 async def test_choices_and_decisions_are_printed_with_their_probabilities(tiny: Path) -> None:
     async with running(tiny, slots=4) as server:
         asked = ("--prompt", "the time is", "--choice", " of", "--choice", " time")
-        code, output, _ = await outcome(await command("score", *at(server), *asked))
+        code, output, _ = await ran("score", *at(server), *asked)
         assert code == 0
         first, second = (line.split() for line in output.splitlines())
         assert float(first[0]) >= float(second[0])
         assert {first[2], second[2]} == {"of", "time"}
 
-        code, output, errors = await outcome(
-            await command("decide", *at(server), "--prompt", "is it?", "--chat", "--yes-no")
-        )
+        code, output, errors = await ran("decide", *at(server), "--prompt", "is it?", "--chat", "--yes-no")
         assert (code, output.strip() in ("yes", "no")) == (0, True)
         assert errors.startswith("[confidence: ")
-        code, output, errors = await outcome(
-            await command("decide", *at(server), "--prompt", "how many?", "--range", "1", "9")
-        )
+        code, output, errors = await ran("decide", *at(server), "--prompt", "how many?", "--range", "1", "9")
         assert (code, 1 <= int(output) <= 9, errors.startswith("[expected: ")) == (0, True, True)
-        code, _, errors = await outcome(await command("embed", *at(server), "--input", "the"))
+        code, _, errors = await ran("embed", *at(server), "--input", "the")
         assert (code, "generates text" in errors) == (76, True)
 
 
@@ -199,10 +201,9 @@ async def test_a_drain_can_be_waited_for(tiny: Path, gate: Gate) -> None:
         gate.allow(3)
         call = asyncio.create_task(server.client.generate("the", max_tokens=100, sampling=GREEDY))
         await server.until(active=1)
-        process = await command("drain", *control_at(server), "--wait")
-        assert process.stderr is not None
-        assert b"[0 waiting, 1 running]" in await asyncio.wait_for(process.stderr.readline(), PATIENCE_SECONDS)
-        gate.open()
-        code, output, _ = await outcome(process)
+        async with command("drain", *control_at(server), "--wait") as process:
+            assert b"[0 waiting, 1 running]" in await asyncio.wait_for(process.stderr.readline(), PATIENCE_SECONDS)
+            gate.open()
+            code, output, _ = await outcome(process)
         assert (code, json.loads(output)["active"]) == (0, 0)
         await call
