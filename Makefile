@@ -72,6 +72,15 @@ lock: ## Renew requirements/*.txt: hashes, and no index address
 proto: venv ## Renew the generated gRPC code
 	@$(PY) backend_image/proto/regenerate.py
 
+.PHONY: manifests
+manifests: venv ## Write deploy/ anew from the chart, and the chart's CRDs from crds/
+	@$(PY) -m e2e.helm.manifests
+
+.PHONY: chart-tests
+chart-tests: venv ## What the chart renders, and helm on a real API server
+	@tools/step helm-programs python3 -m e2e.helm
+	@tools/step chart-tests $(PY) -m pytest tests/chart
+
 .PHONY: sim
 sim: venv ## The seeded simulator: faults, then quiet, every promise after every step (STEPS=100000 SEED=1)
 	@tools/step sim $(PY) -m tests.sim.simulate --steps $(or $(STEPS),100000) --seed $(or $(SEED),1)

@@ -46,7 +46,8 @@ async def pump_events(
     await kopf.operator(
         registry=_registry(hear, credentials, kinds),
         settings=_kopf_settings(settings),
-        clusterwide=True,
+        clusterwide=not settings.namespaces,
+        namespaces=sorted(settings.namespaces),
         standalone=True,
         identity="modelbackend-operator",  # type: ignore[arg-type] # a NewType that kopf does not export
         stop_flag=stop,

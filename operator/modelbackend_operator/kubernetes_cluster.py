@@ -24,7 +24,7 @@ from modelbackend_operator.actions import (
     RemakeToken,
     Unknown,
 )
-from modelbackend_operator.api import API_VERSION, MANAGED_BY, InstancePhase
+from modelbackend_operator.api import API_VERSION, MANAGED_BY, Condition, InstancePhase
 from modelbackend_operator.cache import Cache, Keys
 from modelbackend_operator.cluster import ClusterUnavailable
 from modelbackend_operator.decide import servers_to_ask
@@ -39,9 +39,9 @@ from modelbackend_operator.model import Backend, ClaimPhase, Observation, Pod, S
 from modelbackend_operator.patches import Verb, Write, write_of
 from modelbackend_operator.reading import owner_uid
 from modelbackend_operator.settings import Settings
-from modelbackend_operator.snapshot import observation_of
+from modelbackend_operator.snapshot import namespace_of, observation_of
 from modelbackend_operator.still_answering import still_answering
-from modelbackend_operator.timestamps import rfc3339
+from modelbackend_operator.timestamps import parse_time, rfc3339
 
 PORT_OUTSIDE_SECONDS = 60
 """How long a port is believed to be held by something outside this operator, after the API server said so."""
@@ -72,13 +72,25 @@ class KubernetesCluster:
         self._servers = servers
         self._settings = settings
         self._operator_key = operator_key
-        self._cache = Cache(on_change)
+        self._on_change = on_change
+        self._cache = Cache(self._changed)
         self._ports_outside: dict[int, tuple[str, float]] = {}
         self._lease_free_since: dict[str, datetime] = {}
         self._refused_kinds: frozenset[Kind] = frozenset()
         self._budget_refused_until: dict[str, float] = {}
 
     # -- feeding the cache --------------------------------------------------------------------------------------------
+
+    def _changed(self, keys: Keys) -> None:
+        if concerned := self._looked_after(keys):
+            self._on_change(concerned)
+
+    def _looked_after(self, keys: Keys) -> Keys:
+        """Without the backends of namespaces that are another operator's: they show in the ledger, which all share."""
+        ours = self._settings.namespaces
+        if not ours:
+            return keys
+        return frozenset(key for key in keys if namespace_of(self._cache, key) in {*ours, ""})
 
     def hear(self, kind: Kind, raw: Raw, deleted: bool) -> None:
         """What a watch says."""
@@ -94,11 +106,10 @@ class KubernetesCluster:
 
         Raises ClusterUnavailable.
         """
-        namespaces = {Kind.LEASE: self._settings.namespace}
         listings: dict[Kind, Listing] = {}
         for kind in Kind:
             try:
-                listings[kind] = await self._api.list(kind, namespaces.get(kind, ""))
+                listings[kind] = await self._list(kind)
             except KindRefusedError as error:
                 if not kind.optional:
                     raise
@@ -107,7 +118,13 @@ class KubernetesCluster:
             self._cache.resync(kind, found.items, found.version)
         self._refused_kinds = frozenset(Kind) - frozenset(listings)
         self._cache.age()
-        return self._cache.keys()
+        return self.keys()
+
+    async def _list(self, kind: Kind) -> Listing:
+        """In every namespace that is looked after. Of several LISTs the oldest version counts: it removes the least."""
+        listings = [await self._api.list(kind, namespace) for namespace in self._settings.namespaces_of(kind)]
+        items = tuple(raw for listing in listings for raw in listing.items)
+        return Listing(items, min(listing.version for listing in listings))
 
     def kinds(self) -> tuple[Kind, ...]:
         """Those that the API server lets this operator read."""
@@ -115,7 +132,7 @@ class KubernetesCluster:
 
     def keys(self) -> Keys:
         """Of all backends that are known to exist or to have left something."""
-        return self._cache.keys()
+        return self._looked_after(self._cache.keys())
 
     def claim_phases(self) -> Mapping[str, int]:
         """How many claims there are, by phase."""
@@ -130,6 +147,16 @@ class KubernetesCluster:
         """As the statuses of all backends tell it."""
         told = (raw.get("status", {}).get("instances") or () for raw in self._cache.all(Kind.BACKEND))
         return sum(entry.get("phase") == InstancePhase.UNCONFIRMED for entries in told for entry in entries)
+
+    def stalled(self) -> Mapping[str, int]:
+        """How many backends wait for a person, by the reason that their statuses give."""
+        told = (raw.get("status", {}).get("conditions") or () for raw in self._cache.all(Kind.BACKEND))
+        return Counter(c["reason"] for conditions in told for c in conditions if c["type"] == Condition.STALLED)
+
+    def oldest_deletion_seconds(self, now: datetime) -> float:
+        """Since the deletion of the backend that has been waiting longest for its end; 0 while none waits."""
+        times = (parse_time(raw["metadata"].get("deletionTimestamp")) for raw in self._cache.all(Kind.BACKEND))
+        return max((max(0.0, (now - since).total_seconds()) for since in times if since), default=0.0)
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -203,12 +230,18 @@ class KubernetesCluster:
             return Exists()
         try:
             services = await self._api.list(Kind.SERVICE, selector="")
+        except KindRefusedError:
+            return self._held_outside(port, "a Service in a namespace that this operator does not look after", outcome)
         except ClusterUnavailable as error:
             return Unknown(f"node port {port} is allocated, and to whom is not known: {error}")
         holder = next((raw for raw in services.items if port in _node_ports(raw)), None)
         if holder is None:
             return Unknown(f"node port {port} belongs to no Service; the API server has yet to give it back")
-        who = f"Service {holder['metadata']['namespace']}/{holder['metadata']['name']}"
+        return self._held_outside(
+            port, f"Service {holder['metadata']['namespace']}/{holder['metadata']['name']}", outcome
+        )
+
+    def _held_outside(self, port: int, who: str, outcome: Outcome) -> Outcome:
         self._ports_outside[port] = who, time.monotonic() + PORT_OUTSIDE_SECONDS
         return outcome
 

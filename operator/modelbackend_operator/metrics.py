@@ -114,6 +114,8 @@ class Metrics:
         claims: Callable[[], Mapping[str, int]],
         ports_withheld: Callable[[], Mapping[str, int]],
         unconfirmed: Callable[[], int],
+        stalled: Callable[[], Mapping[str, int]],
+        oldest_deletion_seconds: Callable[[], float],
     ) -> None:
         """What is measured only when somebody looks: a series ends with the last object that it counts."""
         gauges = {
@@ -126,8 +128,12 @@ class Metrics:
                 "Instances that should have ended, and nothing proves it.",
                 unconfirmed,
             ),
+            "oldest_deletion_seconds": (
+                "Since the deletion of the ModelBackend that has been waiting longest for its end; 0 while none waits.",
+                oldest_deletion_seconds,
+            ),
         }
-        self.registry.register(_Now(gauges, claims, ports_withheld))
+        self.registry.register(_Now(gauges, claims, ports_withheld, stalled))
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
@@ -180,10 +186,14 @@ class _Now(Collector):
         gauges: Mapping[str, tuple[str, Callable[[], float]]],
         claims: Callable[[], Mapping[str, int]],
         ports_withheld: Callable[[], Mapping[str, int]],
+        stalled: Callable[[], Mapping[str, int]],
     ) -> None:
         self._gauges = gauges
         self._claims = claims
-        self._ports_withheld = ports_withheld
+        self._by_reason = {
+            "ports_withheld": ("Ports that are withheld now, by reason.", ports_withheld),
+            "stalled": ("ModelBackends that wait for a person, by reason.", stalled),
+        }
 
     def collect(self) -> Iterator[Metric]:
         for name, (help_, read) in self._gauges.items():
@@ -193,12 +203,11 @@ class _Now(Collector):
         for phase in ClaimPhase:
             family.add_metric((phase.value,), counts[phase.value])
         yield family
-        withheld = GaugeMetricFamily(
-            "modelbackend_operator_ports_withheld", "Ports that are withheld now, by reason.", labels=("reason",)
-        )
-        for reason, count in sorted(self._ports_withheld().items()):
-            withheld.add_metric((reason,), count)
-        yield withheld
+        for name, (help_, count) in self._by_reason.items():
+            family = GaugeMetricFamily(f"modelbackend_operator_{name}", help_, labels=("reason",))
+            for reason, number in sorted(count().items()):
+                family.add_metric((reason,), number)
+            yield family
 
 
 def _seconds_since(moment: datetime) -> float:

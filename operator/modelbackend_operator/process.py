@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -93,6 +94,8 @@ async def _assemble(
         claims=cluster.claim_phases,
         ports_withheld=cluster.ports_withheld,
         unconfirmed=cluster.unconfirmed,
+        stalled=cluster.stalled,
+        oldest_deletion_seconds=lambda: cluster.oldest_deletion_seconds(datetime.now(UTC)),
     )
     return Parts(api, cluster, queue, partial(_timed, controller, metrics), resync, health, leadership)
 

@@ -9,6 +9,7 @@ from typing import Annotated, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from modelbackend_operator.kinds import Kind
 from modelbackend_operator.model import Exposure
 
 
@@ -46,6 +47,10 @@ def _parse_range(text: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
+def _parse_names(value: object) -> object:
+    return tuple(name for part in value.split(",") if (name := part.strip())) if isinstance(value, str) else value
+
+
 _Port = Annotated[int, Field(ge=1, le=65535)]
 PortRanges = Annotated[
     tuple[tuple[_Port, _Port], ...],
@@ -63,6 +68,8 @@ class Settings(BaseSettings):
 
     namespace: str = "modelbackend-system"
     """The operator's own: Leases and the operator's control key are here."""
+    watch_namespaces: Annotated[tuple[str, ...], BeforeValidator(_parse_names)] = ()
+    """Whose ModelBackends are looked after, besides the operator's own; separated by commas. None means all."""
     server_image: str = "localhost/modelbackend-server:dev"
     """Of every instance whose spec names no other."""
     allow_host_path: bool = False
@@ -129,6 +136,17 @@ class Settings(BaseSettings):
         if not self.leader_election:
             return self.request_timeout_seconds
         return min(self.request_timeout_seconds, self.leader_lease_seconds - self.leader_renew_deadline_seconds)
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """Whose objects are looked after; empty: all."""
+        return frozenset({*self.watch_namespaces, self.namespace}) if self.watch_namespaces else frozenset()
+
+    def namespaces_of(self, kind: Kind) -> tuple[str, ...]:
+        """Where objects of a kind are listed; the empty name stands for everywhere."""
+        if kind is Kind.LEASE:
+            return (self.namespace,)
+        return tuple(sorted(self.namespaces)) if kind.namespaced and self.namespaces else ("",)
 
     def pools(self, exposure: Exposure) -> tuple[tuple[int, int], ...]:
         """First and last port, inclusive, of each range that instances exposed this way may claim."""

@@ -13,7 +13,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,12 +131,15 @@ def _parse(raw: bytes) -> Json:
 
 
 @contextmanager
-def running_api_server(folder: Path) -> Iterator[ApiServer]:
-    """Start both programs with their state and logs in `folder`, and end them on leaving."""
+def running_api_server(folder: Path, *flags: str) -> Iterator[ApiServer]:
+    """Start both programs with their state and logs in `folder`, and end them on leaving.
+
+    `flags` are the API server's, besides those that the tests need anyway.
+    """
     bin_folder = find_binaries()
     with ExitStack() as programs:
         etcd_url = _start_etcd(bin_folder, folder, programs)
-        server = _start_apiserver(bin_folder, folder, etcd_url, programs)
+        server = _start_apiserver(bin_folder, folder, etcd_url, programs, flags)
         yield server
 
 
@@ -159,7 +162,9 @@ def _start_etcd(bin_folder: Path, folder: Path, programs: ExitStack) -> str:
     return client
 
 
-def _start_apiserver(bin_folder: Path, folder: Path, etcd_url: str, programs: ExitStack) -> ApiServer:
+def _start_apiserver(
+    bin_folder: Path, folder: Path, etcd_url: str, programs: ExitStack, flags: Sequence[str]
+) -> ApiServer:
     (port,) = _free_ports(1)
     key = folder / "service-accounts.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
@@ -183,6 +188,7 @@ def _start_apiserver(bin_folder: Path, folder: Path, etcd_url: str, programs: Ex
             "--endpoint-reconciler-type=none",
             # No controller makes the ServiceAccount that this would ask for.
             "--disable-admission-plugins=ServiceAccount",
+            *flags,
         )
     )
     server = ApiServer(

@@ -66,7 +66,7 @@ def events_in_code() -> set[str]:
 def metrics_in_code() -> set[str]:
     metrics, zero = Metrics(), (lambda: 0)
     gauges = inspect.signature(metrics.watch).parameters
-    metrics.watch(**{name: dict if name in ("claims", "ports_withheld") else zero for name in gauges})  # type: ignore[arg-type]
+    metrics.watch(**{name: dict if name in ("claims", "ports_withheld", "stalled") else zero for name in gauges})  # type: ignore[arg-type]
     families = metrics.registry.collect()
     names = (family.name + ("_total" if family.type == "counter" else "") for family in families)
     return {name.removeprefix("modelbackend_operator_") for name in names}

@@ -123,6 +123,8 @@ def watched() -> Metrics:
         claims=lambda: {"Bound": 2},
         ports_withheld=lambda: {"PodMissing": 2},
         unconfirmed=lambda: 1,
+        stalled=lambda: {"Unschedulable": 3},
+        oldest_deletion_seconds=lambda: 90,
     )
     return metrics
 
@@ -142,6 +144,12 @@ def test_ports_that_are_withheld_are_counted_by_reason_and_instances_that_are_un
     assert value(metrics, "ports_withheld", reason="PodMissing") == 2
     assert value(metrics, "ports_withheld", reason="NodeLost") is None
     assert value(metrics, "unconfirmed") == 1
+
+
+def test_backends_that_wait_for_a_person_are_counted_by_reason_and_the_longest_deletion_is_timed() -> None:
+    metrics = watched()
+    assert value(metrics, "stalled", reason="Unschedulable") == 3
+    assert value(metrics, "oldest_deletion_seconds") == 90
 
 
 NAMES_OF_OBJECTS = {"name", "namespace", "backend", "pod", "uid", "port", "node", "claim", "instance", "ordinal"}
