@@ -8,7 +8,11 @@ from e2e.history import Version
 from e2e.port_watchdog import Sighting
 from e2e.verdict import Breach
 from modelbackend_operator.kinds import Kind
-from modelbackend_operator.observe import claim_from, lease_from, node_from, node_trouble, pod_from, service_from
+from modelbackend_operator.observe.claim import claim_from
+from modelbackend_operator.observe.lease import lease_from
+from modelbackend_operator.observe.node import node_from, node_trouble
+from modelbackend_operator.observe.pod import pod_from
+from modelbackend_operator.observe.service import service_from
 
 SILENT = {"ref", "raw", "since", "created_at", "host_ip", "ready", "labels_intact", "template_hash", "gone"}
 Line = tuple[float, str]

@@ -25,8 +25,10 @@ from modelbackend_operator.actions import (
 from modelbackend_operator.cache import Cache
 from modelbackend_operator.invariants import HOLDING, Process, Snapshot, Step, breaches, breaches_of_step
 from modelbackend_operator.kinds import Kind
-from modelbackend_operator.model import Observation
-from modelbackend_operator.observe import backend_from, claim_from, model_of, pod_from
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.observe.backend import backend_from, model_of
+from modelbackend_operator.observe.claim import claim_from
+from modelbackend_operator.observe.pod import pod_from
 from modelbackend_operator.reading import owner_uid
 from modelbackend_operator.settings import Settings
 from modelbackend_operator.snapshot import observation_of

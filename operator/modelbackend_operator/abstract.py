@@ -10,7 +10,11 @@ from typing import Any
 
 from modelbackend_operator.evidence import evidence_elsewhere, trail_of_claim
 from modelbackend_operator.instances import stop_reason
-from modelbackend_operator.model import Backend, Claim, Observation, Pod, PodPhase, StopRecord
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.claim import Claim
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod, PodPhase
+from modelbackend_operator.model.stop import StopRecord
 from modelbackend_operator.proof import evidence_of_end, rejected_at_admission
 
 Abstract = dict[str, Any]

@@ -1,4 +1,4 @@
-"""What may be done: one API write (or one call to a server) per decision, and what may come of it.
+"""What may be done: one API write (or one call to a server) per decision.
 
 Each action names its target by `Ref`, hence by uid and resourceVersion: a write decided from an old look conflicts.
 `LIVE` actions destroy, release or take something shared; the controller decides them again from a live read first.
@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
-from modelbackend_operator.model import Backend, Budget, Claim, Holder, Key, Lease, NodeId, Pod, Service, StopRecord
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.budget import Budget
+from modelbackend_operator.model.claim import Claim
+from modelbackend_operator.model.lease import Holder, Lease
+from modelbackend_operator.model.node import NodeId
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.service import Service
+from modelbackend_operator.model.stop import StopRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,122 +302,12 @@ class RemoveFinalizer:
     backend: Backend
 
 
-Action = (
-    AddFinalizer
-    | CreateClaim
-    | ReserveClaim
-    | CreatePod
-    | BindClaim
-    | WriteStatus
-    | CreateService
-    | PointService
-    | CreateBudget
-    | DeleteBudget
-    | Ungate
-    | RestoreMarks
-    | RemakeToken
-    | RecordNode
-    | SetServing
-    | AcquireLease
-    | WriteStopRecord
-    | DrainServer
-    | AbortServer
-    | DeletePod
-    | DeleteService
-    | CoolClaim
-    | WithholdClaim
-    | RecordReference
-    | ExplainClaim
-    | RecordReturn
-    | HandOver
-    | DeleteClaim
-    | RemoveClaimFinalizer
-    | RemovePodFinalizer
-    | ReleaseLease
-    | RemoveFinalizer
+Create = CreateClaim | CreatePod | CreateService | CreateBudget | AcquireLease
+Delete = DeletePod | DeleteService | DeleteBudget | DeleteClaim | ReleaseLease
+PodPatch = Ungate | RestoreMarks | RemakeToken | SetServing | WriteStopRecord | HandOver | RemovePodFinalizer
+ClaimPatch = (
+    ReserveClaim | BindClaim | RecordNode | CoolClaim | WithholdClaim | RecordReference | ExplainClaim | RecordReturn
 )
-
-
-# -- what a decision is ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """Do this, then look again."""
-
-    action: Action
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Nothing to write until the world changes, or until `not_after`."""
-
-    reason: str
-    message: str
-    not_after: datetime | None = None
-    ordinal: int | None = None
-    """The instance that waits; None when it is the backend itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The world is as the spec asks."""
-
-
-Decision = Act | Wait | Done
-
-
-def key_of(action: Action) -> Key:
-    names = ("pod", "claim", "service", "lease", "budget", "backend")
-    target = next(getattr(action, name) for name in names if hasattr(action, name))
-    return Key(type(action).__name__, target.ref.uid, ordinal_of(action))
-
-
-def ordinal_of(action: Action) -> int | None:
-    """Which instance it is for; None when it is for all of them."""
-    for name in ("pod", "claim", "service", "holder"):
-        part = getattr(action, name, None)
-        if part is not None:
-            ordinal: int | None = part.ordinal
-            return ordinal
-    return getattr(action, "ordinal", None)
-
-
-# -- what the API answered ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """The write took effect; its result is already in the cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """409: the object is another one, or newer. Observe again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """404: the target does not exist any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exists:
-    """409 on a create: the name is taken; its present owner is already in the cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class Denied:
-    """403 or 422: quota, policy, webhook or schema said no, in these words."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """A time-out, a broken connection, 429 or 5xx: it may have been applied."""
-
-    message: str
-
-
-Outcome = Applied | Conflict | Gone | Exists | Denied | Unknown
+Finalize = AddFinalizer | RemoveFinalizer | RemoveClaimFinalizer
+ServerCall = DrainServer | AbortServer
+Action = Create | Delete | PodPatch | ClaimPatch | Finalize | WriteStatus | PointService | ServerCall

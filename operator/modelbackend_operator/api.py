@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
-from modelbackend_operator.model import ClaimPhase, Exposure, OrderKind
+from modelbackend_operator.model.backend import Exposure, OrderKind
+from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.timestamps import rfc3339
 
 GROUP = "modelbackend.dev"

@@ -5,9 +5,10 @@
 
 from typing import Protocol
 
-from modelbackend_operator.actions import Action, Outcome
+from modelbackend_operator.actions import Action
 from modelbackend_operator.events import Event
-from modelbackend_operator.model import Observation
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.outcome import Outcome
 
 
 class Cluster(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from modelbackend_operator.actions import Act, Wait, WriteStatus
+from modelbackend_operator.actions import WriteStatus
 from modelbackend_operator.api import (
     LABEL_BACKEND_UID,
     Condition,
@@ -21,9 +21,12 @@ from modelbackend_operator.api import (
     ModelBackendStatus,
     ModelFacts,
 )
+from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.instance_status import endpoint_of, instance_of
 from modelbackend_operator.instances import is_serving, own_report, pods_of, shared_service, stop_reason
-from modelbackend_operator.model import Backend, ClaimPhase, Observation
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.orders import answered
 from modelbackend_operator.problems import Problem, problem_in
 from modelbackend_operator.reasons import Reason

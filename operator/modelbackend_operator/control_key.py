@@ -3,10 +3,10 @@
 import base64
 import secrets
 
-from modelbackend_operator.actions import Applied, Denied, Exists, Gone
 from modelbackend_operator.api import LABEL_MANAGED_BY, MANAGED_BY
 from modelbackend_operator.cluster import ClusterUnavailable
 from modelbackend_operator.kubernetes_api import KubernetesApi, outcome_of
+from modelbackend_operator.outcome import Applied, Denied, Exists, Gone
 
 NAME = "modelbackend-operator-control-key"
 ENTRY = "key"

@@ -11,27 +11,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, assert_never
 
-from modelbackend_operator.actions import (
-    AbortServer,
-    Act,
-    Action,
-    Applied,
-    Conflict,
-    Decision,
-    Denied,
-    Done,
-    DrainServer,
-    Exists,
-    Gone,
-    Outcome,
-    Unknown,
-    Wait,
-)
+from modelbackend_operator.actions import AbortServer, Action, DrainServer
 from modelbackend_operator.cluster import Cluster, ClusterUnavailable
 from modelbackend_operator.decide import decide
+from modelbackend_operator.decision import Act, Decision, Done, Wait
 from modelbackend_operator.deferrals import Deferrals
 from modelbackend_operator.events import events_of
-from modelbackend_operator.model import Observation
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.outcome import Applied, Conflict, Denied, Exists, Gone, Outcome, Unknown
 from modelbackend_operator.queue import Result, Retry, Settled, Unfinished
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.stopping import ABORTING, FINISHING, POLL_SECONDS

@@ -17,19 +17,13 @@ observation. The order of the rules is the protocol:
 from collections.abc import Iterator
 from datetime import datetime
 
-from modelbackend_operator.actions import (
-    Act,
-    AddFinalizer,
-    Decision,
-    Done,
-    RestoreMarks,
-    Wait,
-    key_of,
-)
+from modelbackend_operator.actions import AddFinalizer, RestoreMarks
 from modelbackend_operator.conditions import answer_orders, publish, says_already
-from modelbackend_operator.deferrals import put_aside
+from modelbackend_operator.decision import Act, Decision, Done, Wait
+from modelbackend_operator.deferrals import key_of, put_aside
 from modelbackend_operator.instances import any_container_running, node_lost_at, status_advertises
-from modelbackend_operator.model import Observation, Pod
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.model_lease import release
 from modelbackend_operator.orders import force_for
 from modelbackend_operator.reasons import Reason

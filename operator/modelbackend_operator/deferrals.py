@@ -9,14 +9,33 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from modelbackend_operator.actions import Action, Wait, key_of
-from modelbackend_operator.model import Deferral, Key, Observation
+from modelbackend_operator.actions import Action
+from modelbackend_operator.decision import Wait
+from modelbackend_operator.model.deferral import Deferral, Key
+from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.reasons import Reason
 
 FIRST_SECONDS = 1
 MOST_SECONDS = 30
 REMEMBERED_SECONDS = 60
 """So long after a refused write could have been tried again, it counts as refused ever since."""
+
+
+def key_of(action: Action) -> Key:
+    """Which write this is, whatever version of its object it was decided from."""
+    names = ("pod", "claim", "service", "lease", "budget", "backend")
+    target = next(getattr(action, name) for name in names if hasattr(action, name))
+    return Key(type(action).__name__, target.ref.uid, _ordinal_of(action))
+
+
+def _ordinal_of(action: Action) -> int | None:
+    """Which instance it is for; None when it is for all of them."""
+    for name in ("pod", "claim", "service", "holder"):
+        part = getattr(action, name, None)
+        if part is not None:
+            ordinal: int | None = part.ordinal
+            return ordinal
+    return getattr(action, "ordinal", None)
 
 
 def put_aside(observation: Observation, key: Key, now: datetime) -> Wait | None:

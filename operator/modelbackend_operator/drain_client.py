@@ -16,9 +16,10 @@ import grpc
 
 from modelbackend.v1 import control_pb2, control_pb2_grpc
 from modelbackend.v1.model_info_pb2 import ModelInfo
-from modelbackend_operator.actions import Applied, Outcome, Unknown
 from modelbackend_operator.api import CONTROL_PORT
-from modelbackend_operator.model import Pod, ServerReport, ServerState, TokenRefused
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.server import ServerReport, ServerState, TokenRefused
+from modelbackend_operator.outcome import Applied, Outcome, Unknown
 
 REUSE_SECONDS = 1.0
 """An answer is as good as new for so long."""

@@ -8,20 +8,16 @@ the deletion of its backend, goes on without it.
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from modelbackend_operator.actions import (
-    Act,
-    DeletePod,
-    HandOver,
-    RemovePodFinalizer,
-    Wait,
-    WithholdClaim,
-    WriteStopRecord,
-)
+from modelbackend_operator.actions import DeletePod, HandOver, RemovePodFinalizer, WithholdClaim, WriteStopRecord
 from modelbackend_operator.api import Evidence
+from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.evidence import evidence_of
 from modelbackend_operator.instances import claim_naming, waits_for_proof
 from modelbackend_operator.ledger import release
-from modelbackend_operator.model import ClaimPhase, NodeId, Observation, Pod
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.node import NodeId
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.words import unconfirmed_words
 

@@ -19,7 +19,9 @@ from modelbackend_operator.actions import (
     WriteStopRecord,
 )
 from modelbackend_operator.api import MODELBACKEND_KIND, PORTCLAIM_KIND, Condition, Evidence
-from modelbackend_operator.model import Observation, Pod, StopRecord
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.stop import StopRecord
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.timestamps import rfc3339
 from modelbackend_operator.words import unconfirmed_words

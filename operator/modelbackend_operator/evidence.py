@@ -9,7 +9,11 @@ from datetime import timedelta
 
 from modelbackend_operator.api import GRPC_PORT, Evidence
 from modelbackend_operator.instances import claim_naming, pod_lives
-from modelbackend_operator.model import Attestation, Claim, ClaimPhase, Node, NodeId, Observation, Pod
+from modelbackend_operator.model.backend import Attestation
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.node import Node, NodeId
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.proof import evidence_of_end
 
 

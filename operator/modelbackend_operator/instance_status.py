@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from modelbackend_operator.actions import Wait
 from modelbackend_operator.api import (
     GRPC_PORT,
     Endpoint,
@@ -15,6 +14,7 @@ from modelbackend_operator.api import (
     StopEntry,
     Successor,
 )
+from modelbackend_operator.decision import Wait
 from modelbackend_operator.instances import (
     any_container_running,
     claim_naming,
@@ -24,7 +24,10 @@ from modelbackend_operator.instances import (
     pod_of,
     shared_service,
 )
-from modelbackend_operator.model import Backend, Claim, ClaimPhase, Exposure, Observation, Pod
+from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.model_lease import waiting_since
 from modelbackend_operator.problems import problem_in
 from modelbackend_operator.reasons import Reason

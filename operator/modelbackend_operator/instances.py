@@ -2,18 +2,13 @@
 
 from datetime import datetime, timedelta
 
-from modelbackend_operator.model import (
-    Backend,
-    Claim,
-    ClaimPhase,
-    ContainerState,
-    Observation,
-    Pod,
-    ServerReport,
-    Service,
-    StopReason,
-    WhenUnconfirmed,
-)
+from modelbackend_operator.model.backend import Backend, WhenUnconfirmed
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import ContainerState, Pod
+from modelbackend_operator.model.server import ServerReport
+from modelbackend_operator.model.service import Service
+from modelbackend_operator.model.stop import StopReason
 from modelbackend_operator.orders import force_for
 from modelbackend_operator.proof import rejected_at_admission
 from modelbackend_operator.reasons import Reason

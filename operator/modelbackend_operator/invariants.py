@@ -27,7 +27,11 @@ from modelbackend_operator.actions import (
 )
 from modelbackend_operator.evidence import evidence_elsewhere, evidence_of, trail_of_claim
 from modelbackend_operator.instances import claim_naming, is_serving, status_advertises, status_names
-from modelbackend_operator.model import Backend, Claim, ClaimPhase, Cut, Observation, Pod, StopReason
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.stop import Cut, StopReason
 from modelbackend_operator.proof import evidence_of_end
 
 HOLDING = (ClaimPhase.BOUND, ClaimPhase.WITHHELD)

@@ -15,7 +15,8 @@ from modelbackend_operator.api import (
     VERSION,
 )
 from modelbackend_operator.manifests import lease_name
-from modelbackend_operator.observe import lease_from, model_of
+from modelbackend_operator.observe.backend import model_of
+from modelbackend_operator.observe.lease import lease_from
 from modelbackend_operator.reading import owner_uid
 
 Raw = Mapping[str, Any]

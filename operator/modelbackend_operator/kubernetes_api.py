@@ -14,9 +14,9 @@ import aiohttp
 from kubernetes.aio import client as kubernetes_client
 from kubernetes.aio import config as kubernetes_config
 
-from modelbackend_operator.actions import Applied, Conflict, Denied, Exists, Gone, Outcome, Unknown
 from modelbackend_operator.cluster import ClusterUnavailable
 from modelbackend_operator.kinds import Kind, Raw
+from modelbackend_operator.outcome import Applied, Conflict, Denied, Exists, Gone, Outcome, Unknown
 
 JSON = "application/json"
 PAGE_SIZE = 500

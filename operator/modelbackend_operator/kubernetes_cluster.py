@@ -11,18 +11,11 @@ from typing import assert_never
 from modelbackend_operator.actions import (
     AbortServer,
     Action,
-    Applied,
-    Conflict,
     CreateBudget,
     CreatePod,
     CreateService,
-    Denied,
     DrainServer,
-    Exists,
-    Gone,
-    Outcome,
     RemakeToken,
-    Unknown,
 )
 from modelbackend_operator.api import API_VERSION, MANAGED_BY, Condition, InstancePhase
 from modelbackend_operator.cache import Cache, Keys
@@ -35,13 +28,19 @@ from modelbackend_operator.kinds import Kind, Raw
 from modelbackend_operator.kubernetes_api import KindRefusedError, KubernetesApi, Listing, outcome_of
 from modelbackend_operator.live_read import read_live, refresh
 from modelbackend_operator.manifests import control_secret
-from modelbackend_operator.model import Backend, ClaimPhase, Observation, Pod, ServerReport, TokenRefused
-from modelbackend_operator.patches import Verb, Write, write_of
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.server import ServerReport, TokenRefused
+from modelbackend_operator.outcome import Applied, Conflict, Denied, Exists, Gone, Outcome, Unknown
+from modelbackend_operator.patches import write_of
 from modelbackend_operator.reading import owner_uid
 from modelbackend_operator.settings import Settings
 from modelbackend_operator.snapshot import namespace_of, observation_of
 from modelbackend_operator.still_answering import still_answering
 from modelbackend_operator.timestamps import parse_time, rfc3339
+from modelbackend_operator.write import Verb, Write
 
 PORT_OUTSIDE_SECONDS = 60
 """How long a port is believed to be held by something outside this operator, after the API server said so."""

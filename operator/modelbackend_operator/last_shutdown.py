@@ -4,12 +4,16 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from modelbackend_operator.actions import Act, Wait
 from modelbackend_operator.api import LastShutdown, PodReference, ShutdownOutcome
 from modelbackend_operator.conditions import publish
+from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.deferrals import refused_since
 from modelbackend_operator.evidence import evidence_of
-from modelbackend_operator.model import Backend, ClaimPhase, Observation, Pod, StopReason, StopRecord
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.stop import StopReason, StopRecord
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.timestamps import parse_time
 

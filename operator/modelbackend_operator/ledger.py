@@ -1,9 +1,14 @@
 """How a claim is let go: its Service first, and never while another pod of ours may be behind its port."""
 
-from modelbackend_operator.actions import Act, BindClaim, CoolClaim, DeleteService, Wait
+from modelbackend_operator.actions import BindClaim, CoolClaim, DeleteService
 from modelbackend_operator.api import Evidence
+from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.instances import claim_naming, instance_service, port_fits, staying_pod, wanted
-from modelbackend_operator.model import Claim, Exposure, Observation, Pod, StopReason
+from modelbackend_operator.model.backend import Exposure
+from modelbackend_operator.model.claim import Claim
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.stop import StopReason
 from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
 

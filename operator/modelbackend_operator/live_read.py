@@ -10,7 +10,7 @@ from modelbackend_operator.cache import Cache
 from modelbackend_operator.kinds import Kind, Raw, by_backend, by_lease, nodes_of_claim
 from modelbackend_operator.kubernetes_api import KubernetesApi
 from modelbackend_operator.manifests import lease_name
-from modelbackend_operator.observe import model_of
+from modelbackend_operator.observe.backend import model_of
 from modelbackend_operator.snapshot import namespace_of
 
 

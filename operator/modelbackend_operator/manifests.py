@@ -31,7 +31,8 @@ from modelbackend_operator.api import (
     PortClaimSpec,
     claim_name,
 )
-from modelbackend_operator.model import Backend, Exposure, Holder
+from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.lease import Holder
 from modelbackend_operator.timestamps import micro_time
 
 CONTROL_TOKEN_KEY = "token"

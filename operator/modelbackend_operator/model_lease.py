@@ -10,10 +10,16 @@ record and holds up nobody from then on.
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from modelbackend_operator.actions import AcquireLease, Act, ReleaseLease, Wait, WriteStopRecord
+from modelbackend_operator.actions import AcquireLease, ReleaseLease, WriteStopRecord
+from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.deferrals import put_aside, refused_since
 from modelbackend_operator.instances import holds_lease
-from modelbackend_operator.model import Backend, Holder, Key, Observation, Pod, StopReason
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.deferral import Key
+from modelbackend_operator.model.lease import Holder
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.stop import StopReason
 from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.timestamps import parse_time

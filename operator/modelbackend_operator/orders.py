@@ -10,7 +10,9 @@ and is answered there in words.
 """
 
 from modelbackend_operator.api import ANNOTATION_EXTEND, ANNOTATION_FORCE, OrderEntry
-from modelbackend_operator.model import Backend, Observation, OrderKind, Pod
+from modelbackend_operator.model.backend import Backend, OrderKind
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
 
 ANNOTATIONS = {OrderKind.FORCE: ANNOTATION_FORCE, OrderKind.EXTEND: ANNOTATION_EXTEND}
 TEXT_MAX_CHARACTERS = 256

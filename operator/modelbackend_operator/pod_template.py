@@ -26,7 +26,7 @@ from modelbackend_operator.manifests import (
     instance_labels,
     owned_metadata,
 )
-from modelbackend_operator.model import Backend, Exposure
+from modelbackend_operator.model.backend import Backend, Exposure
 from modelbackend_operator.spec import InvalidSpec, Mode, ModelBackendSpec, ModelSource, read_spec
 
 CONTAINER = "server"

@@ -13,7 +13,7 @@ import aiohttp
 
 from modelbackend_operator.api import CONTROL_PORT
 from modelbackend_operator.kubernetes_api import KubernetesApi
-from modelbackend_operator.model import Pod
+from modelbackend_operator.model.pod import Pod
 
 WebSocket = aiohttp.ClientWebSocketResponse
 Connect = Callable[[], Awaitable[WebSocket]]

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from signal import Signals
 
-from modelbackend_operator.model import Container, ContainerState, Observation, Pod, PodPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Container, ContainerState, Pod, PodPhase
 from modelbackend_operator.reading import json_object
 from modelbackend_operator.reasons import Reason
 

@@ -21,7 +21,7 @@ counts only if a container's end was reported after that.
 """
 
 from modelbackend_operator.api import Evidence
-from modelbackend_operator.model import Container, ContainerState, Pod, PodPhase
+from modelbackend_operator.model.pod import Container, ContainerState, Pod, PodPhase
 
 
 def evidence_of_end(pod: Pod) -> Evidence | None:

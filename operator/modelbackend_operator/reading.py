@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from modelbackend_operator.api import FINALIZER, GROUP, LABEL_BACKEND_UID
-from modelbackend_operator.model import Ref
+from modelbackend_operator.api import FINALIZER, GROUP, LABEL_BACKEND_UID, LABEL_MANAGED_BY, MANAGED_BY
+from modelbackend_operator.model.ref import Ref
 from modelbackend_operator.timestamps import parse_time
 
 Raw = Mapping[str, Any]
@@ -75,3 +75,18 @@ def terminating(raw: Raw) -> bool:
 
 def created_at(raw: Raw) -> datetime:
     return parse_time(raw["metadata"].get("creationTimestamp")) or _LONG_AGO
+
+
+def labels_intact(raw: Raw) -> bool:
+    """Still labelled as ours; a watch that asks for our label does not show what has lost it."""
+    return bool(
+        labels(raw).get(LABEL_MANAGED_BY) == MANAGED_BY and labels(raw).get(LABEL_BACKEND_UID) == owner_uid(raw)
+    )
+
+
+def conditions_by_type(conditions: object) -> dict[str, Raw]:
+    return {condition["type"]: condition for condition in entries(conditions) if "type" in condition}
+
+
+def is_true(conditions: Mapping[str, Raw], name: str) -> bool:
+    return bool(conditions.get(name, {}).get("status") == "True")

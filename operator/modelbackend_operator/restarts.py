@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from modelbackend_operator.model import Backend, Container, ContainerState, Pod
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.pod import Container, ContainerState, Pod
 
 
 @dataclass(frozen=True, slots=True)

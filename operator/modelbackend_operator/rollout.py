@@ -8,10 +8,13 @@ replacement starts after proof. With Surge the replacement starts beside it, and
 from collections.abc import Iterator
 from datetime import datetime
 
-from modelbackend_operator.actions import Act, Wait
 from modelbackend_operator.conditions import publish
+from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.instances import holds_lease, is_serving, newest_pod, pods_of, reserved_claim, stop_reason
-from modelbackend_operator.model import Backend, Observation, Pod, Rollout, StopReason
+from modelbackend_operator.model.backend import Backend, Rollout
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.stop import StopReason
 from modelbackend_operator.orders import force_for
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.restarts import next_pod_at, restarts_of, status_entry

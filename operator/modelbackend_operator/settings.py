@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from modelbackend_operator.kinds import Kind
-from modelbackend_operator.model import Exposure
+from modelbackend_operator.model.backend import Exposure
 
 
 class ControlPath(StrEnum):

@@ -3,7 +3,6 @@
 from datetime import datetime, timedelta
 
 from modelbackend_operator.actions import (
-    Act,
     BindClaim,
     CreateBudget,
     DeleteBudget,
@@ -11,9 +10,9 @@ from modelbackend_operator.actions import (
     DeleteService,
     RemoveClaimFinalizer,
     RemoveFinalizer,
-    Wait,
     WithholdClaim,
 )
+from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.evidence import evidence_of
 from modelbackend_operator.instances import (
     claim_naming,
@@ -25,7 +24,10 @@ from modelbackend_operator.instances import (
     wanted,
 )
 from modelbackend_operator.ledger import free_service, pod_behind
-from modelbackend_operator.model import Backend, Claim, ClaimPhase, Exposure, Observation, Pod
+from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.rollout import predecessor
 from modelbackend_operator.withheld import note_return, refuse_attestation, settle_withheld

@@ -6,18 +6,20 @@ from collections.abc import Iterator, Mapping
 from modelbackend_operator.cache import Cache
 from modelbackend_operator.kinds import Kind, Raw, by_backend, by_lease, by_namespace
 from modelbackend_operator.manifests import lease_name
-from modelbackend_operator.model import Backend, Claim, Exposure, Lease, ModelStop, ModelWait, Observation, Pod, Ports
+from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.claim import Claim
+from modelbackend_operator.model.lease import Lease, ModelStop, ModelWait
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.ports import Ports
 from modelbackend_operator.model_lease import stop_is_open
-from modelbackend_operator.observe import (
-    backend_from,
-    budget_from,
-    claim_from,
-    lease_from,
-    node_from,
-    node_trouble,
-    pod_from,
-    service_from,
-)
+from modelbackend_operator.observe.backend import backend_from
+from modelbackend_operator.observe.budget import budget_from
+from modelbackend_operator.observe.claim import claim_from
+from modelbackend_operator.observe.lease import lease_from
+from modelbackend_operator.observe.node import node_from, node_trouble
+from modelbackend_operator.observe.pod import pod_from
+from modelbackend_operator.observe.service import service_from
 from modelbackend_operator.reading import entries, mapping, owner_uid
 from modelbackend_operator.settings import NodeRemoved, Settings
 from modelbackend_operator.timestamps import parse_time

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from modelbackend_operator.api import JsonObject, Part, Port, json_name
-from modelbackend_operator.model import Exposure, Rollout, WhenUnconfirmed
+from modelbackend_operator.model.backend import Exposure, Rollout, WhenUnconfirmed
 
 WEEK_SECONDS = 604_800
 """The longest time that the server takes for anything."""

@@ -1,8 +1,10 @@
 """Instances that failed more often than the spec allows: said in every status until the spec changes."""
 
-from modelbackend_operator.actions import Wait
+from modelbackend_operator.decision import Wait
 from modelbackend_operator.instances import newest_pod
-from modelbackend_operator.model import Backend, Observation, Pod
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.problems import problem_of
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.restarts import exhausted, restarts_of, status_entry

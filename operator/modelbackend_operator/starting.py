@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from random import Random
 
 from modelbackend_operator.actions import (
-    Act,
     BindClaim,
     CreateClaim,
     CreatePod,
@@ -22,9 +21,9 @@ from modelbackend_operator.actions import (
     ReserveClaim,
     SetServing,
     Ungate,
-    Wait,
 )
 from modelbackend_operator.conditions import publish
+from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.instances import (
     claim_naming,
     claim_to_take_back,
@@ -38,15 +37,11 @@ from modelbackend_operator.instances import (
     waits_for_proof,
 )
 from modelbackend_operator.manifests import control_secret_name, pod_name, service_name, shared_service_name
-from modelbackend_operator.model import (
-    Backend,
-    Claim,
-    ClaimPhase,
-    Exposure,
-    Observation,
-    Pod,
-    ServerState,
-)
+from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.server import ServerState
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.restarts import exhausted
 from modelbackend_operator.rollout import predecessor

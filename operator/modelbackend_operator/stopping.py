@@ -7,19 +7,11 @@ before the next one depends on it. What comes after the DELETE is in `ending.py`
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from modelbackend_operator.actions import (
-    AbortServer,
-    Act,
-    DeletePod,
-    DrainServer,
-    SetServing,
-    Wait,
-    WriteStopRecord,
-    key_of,
-)
+from modelbackend_operator.actions import AbortServer, DeletePod, DrainServer, SetServing, WriteStopRecord
 from modelbackend_operator.api import ANNOTATION_FORCE
 from modelbackend_operator.conditions import publish
-from modelbackend_operator.deferrals import put_aside
+from modelbackend_operator.decision import Act, Wait
+from modelbackend_operator.deferrals import key_of, put_aside
 from modelbackend_operator.ending import await_proof
 from modelbackend_operator.instances import (
     any_container_running,
@@ -31,15 +23,10 @@ from modelbackend_operator.instances import (
     stop_reason,
 )
 from modelbackend_operator.last_shutdown import tell_shutdown
-from modelbackend_operator.model import (
-    Cut,
-    Observation,
-    Pod,
-    ServerReport,
-    ServerState,
-    StopReason,
-    StopRecord,
-)
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.server import ServerReport, ServerState
+from modelbackend_operator.model.stop import Cut, StopReason, StopRecord
 from modelbackend_operator.model_lease import give_way, take
 from modelbackend_operator.orders import extension_for, force_for
 from modelbackend_operator.proof import evidence_of_end

@@ -14,8 +14,14 @@ from typing import Any
 import structlog
 
 from modelbackend_operator.abstract import abstract, abstract_status, abstract_stop
-from modelbackend_operator.actions import Action, Outcome, WriteStatus, WriteStopRecord
-from modelbackend_operator.model import Claim, Lease, Observation, Pod, Ref, Service
+from modelbackend_operator.actions import Action, WriteStatus, WriteStopRecord
+from modelbackend_operator.model.claim import Claim
+from modelbackend_operator.model.lease import Lease
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.ref import Ref
+from modelbackend_operator.model.service import Service
+from modelbackend_operator.outcome import Outcome
 
 
 class Trace:

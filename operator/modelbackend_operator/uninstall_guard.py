@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from modelbackend_operator.cluster import ClusterUnavailable
 from modelbackend_operator.kinds import Kind, Raw
 from modelbackend_operator.kubernetes_api import KubernetesApi
-from modelbackend_operator.model import ClaimPhase
+from modelbackend_operator.model.claim import ClaimPhase
 
 POLL_SECONDS = 2.0
 MOST_NAMES = 20

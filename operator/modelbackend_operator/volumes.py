@@ -2,8 +2,9 @@
 
 from datetime import datetime, timedelta
 
-from modelbackend_operator.actions import Wait
-from modelbackend_operator.model import Observation, Pod
+from modelbackend_operator.decision import Wait
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
 

@@ -2,8 +2,9 @@
 
 from datetime import datetime, timedelta
 
-from modelbackend_operator.actions import Act, ExplainClaim, RecordReference, RecordReturn, Wait
+from modelbackend_operator.actions import ExplainClaim, RecordReference, RecordReturn
 from modelbackend_operator.api import ANNOTATION_ATTEST
+from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.evidence import (
     evidence_elsewhere,
     reference_boot,
@@ -11,7 +12,8 @@ from modelbackend_operator.evidence import (
     trail_of_claim,
 )
 from modelbackend_operator.ledger import release
-from modelbackend_operator.model import Claim, Observation
+from modelbackend_operator.model.claim import Claim
+from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.words import missing_words, unconfirmed_words
 

@@ -2,7 +2,9 @@
 
 from modelbackend_operator.api import ANNOTATION_ATTEST, OUT_OF_SERVICE
 from modelbackend_operator.instances import claim_naming
-from modelbackend_operator.model import Claim, Observation, Pod
+from modelbackend_operator.model.claim import Claim
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
 
 
 def unconfirmed_words(observation: Observation, pod: Pod) -> str:

@@ -15,13 +15,18 @@ from typing import Any, get_args
 import pytest
 
 from modelbackend_operator import actions as do
-from modelbackend_operator.actions import Action, Applied
+from modelbackend_operator.actions import Action
 from modelbackend_operator.drain_client import DrainClient
 from modelbackend_operator.kinds import Kind
 from modelbackend_operator.kubernetes_api import KubernetesApi
 from modelbackend_operator.kubernetes_cluster import KubernetesCluster
 from modelbackend_operator.manifests import pod_name, service_name, shared_service_name
-from modelbackend_operator.model import Holder, Lease, NodeId, Observation, Pod, PodPhase, StopReason, StopRecord
+from modelbackend_operator.model.lease import Holder, Lease
+from modelbackend_operator.model.node import NodeId
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod, PodPhase
+from modelbackend_operator.model.stop import StopReason, StopRecord
+from modelbackend_operator.outcome import Applied
 from modelbackend_operator.settings import Settings
 from tests.apiserver.harness import ApiServer
 from tests.apiserver.operator_account import NAMESPACE, operator_kubeconfig

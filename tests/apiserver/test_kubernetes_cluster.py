@@ -12,9 +12,7 @@ import pytest
 from modelbackend_operator.actions import (
     AcquireLease,
     AddFinalizer,
-    Applied,
     BindClaim,
-    Conflict,
     CoolClaim,
     CreateClaim,
     CreatePod,
@@ -22,9 +20,6 @@ from modelbackend_operator.actions import (
     DeleteClaim,
     DeletePod,
     DeleteService,
-    Denied,
-    Exists,
-    Gone,
     PointService,
     ReleaseLease,
     RemakeToken,
@@ -33,7 +28,6 @@ from modelbackend_operator.actions import (
     RemovePodFinalizer,
     SetServing,
     Ungate,
-    Unknown,
     WriteStatus,
     WriteStopRecord,
 )
@@ -44,16 +38,12 @@ from modelbackend_operator.events import Event, EventType
 from modelbackend_operator.kinds import Kind
 from modelbackend_operator.kubernetes_api import Answer, KubernetesApi
 from modelbackend_operator.kubernetes_cluster import KubernetesCluster
-from modelbackend_operator.model import (
-    Backend,
-    ClaimPhase,
-    Holder,
-    ModelStop,
-    ModelWait,
-    Observation,
-    StopReason,
-    StopRecord,
-)
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.lease import Holder, ModelStop, ModelWait
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.stop import StopReason, StopRecord
+from modelbackend_operator.outcome import Applied, Conflict, Denied, Exists, Gone, Unknown
 from modelbackend_operator.settings import Settings
 from tests.apiserver.harness import ApiServer
 from tests.apiserver.operator_account import NAMESPACE, kubeconfig_with_token, operator_kubeconfig

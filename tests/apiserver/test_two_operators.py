@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.observe import claim_from, pod_from
+from modelbackend_operator.observe.claim import claim_from
+from modelbackend_operator.observe.pod import pod_from
 from tests.apiserver.harness import ApiServer, await_condition
 from tests.apiserver.test_process import (
     GROUP,

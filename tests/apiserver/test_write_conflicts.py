@@ -29,8 +29,16 @@ from modelbackend_operator.actions import (
     WriteStopRecord,
 )
 from modelbackend_operator.kinds import Kind
-from modelbackend_operator.model import Backend, Claim, Holder, NodeId, Pod, Ref, Service, StopReason, StopRecord
-from modelbackend_operator.observe import lease_from, service_from
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.claim import Claim
+from modelbackend_operator.model.lease import Holder
+from modelbackend_operator.model.node import NodeId
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.ref import Ref
+from modelbackend_operator.model.service import Service
+from modelbackend_operator.model.stop import StopReason, StopRecord
+from modelbackend_operator.observe.lease import lease_from
+from modelbackend_operator.observe.service import service_from
 from tests.apiserver.world import NOW, World, node_ports
 
 pytestmark = pytest.mark.apiserver

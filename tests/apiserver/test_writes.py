@@ -35,19 +35,19 @@ from modelbackend_operator.actions import (
 from modelbackend_operator.conditions import answer_orders
 from modelbackend_operator.kinds import Kind
 from modelbackend_operator.manifests import control_secret, service_name, shared_service_name
-from modelbackend_operator.model import (
-    Backend,
-    ClaimPhase,
-    Cut,
-    Exposure,
-    Holder,
-    NodeId,
-    Observation,
-    Pod,
-    StopReason,
-    StopRecord,
-)
-from modelbackend_operator.observe import backend_from, budget_from, claim_from, lease_from, pod_from, service_from
+from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.lease import Holder
+from modelbackend_operator.model.node import NodeId
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.stop import Cut, StopReason, StopRecord
+from modelbackend_operator.observe.backend import backend_from
+from modelbackend_operator.observe.budget import budget_from
+from modelbackend_operator.observe.claim import claim_from
+from modelbackend_operator.observe.lease import lease_from
+from modelbackend_operator.observe.pod import pod_from
+from modelbackend_operator.observe.service import service_from
 from modelbackend_operator.orders import force_for
 from modelbackend_operator.patches import write_of
 from modelbackend_operator.settings import Settings

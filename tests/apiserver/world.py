@@ -10,8 +10,13 @@ from urllib.parse import urlencode
 from modelbackend_operator.actions import Action, CreateClaim, CreatePod
 from modelbackend_operator.kinds import Kind
 from modelbackend_operator.manifests import pod_name
-from modelbackend_operator.model import Backend, Claim, Pod, Ref
-from modelbackend_operator.observe import backend_from, claim_from, pod_from
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.claim import Claim
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.ref import Ref
+from modelbackend_operator.observe.backend import backend_from
+from modelbackend_operator.observe.claim import claim_from
+from modelbackend_operator.observe.pod import pod_from
 from modelbackend_operator.patches import write_of
 from modelbackend_operator.settings import Settings
 from tests.apiserver.harness import Answer, ApiServer

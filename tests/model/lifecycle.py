@@ -11,9 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from modelbackend_operator.actions import Action, Outcome
+from modelbackend_operator.actions import Action
 from modelbackend_operator.instance_status import instance_of
-from modelbackend_operator.model import Backend, Claim, ClaimPhase, Observation, Pod, PodPhase, Ref
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod, PodPhase
+from modelbackend_operator.model.ref import Ref
+from modelbackend_operator.outcome import Outcome
 from tests.sim.world import World
 from tests.unit.builders import a_backend
 from tests.unit.walk import Walk

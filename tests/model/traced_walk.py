@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from modelbackend_operator.actions import Action, Applied, Decision, Outcome, Unknown
-from modelbackend_operator.model import Observation
+from modelbackend_operator.actions import Action
+from modelbackend_operator.decision import Decision
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.outcome import Applied, Outcome, Unknown
 from modelbackend_operator.trace import Trace
 from tests.unit.walk import Walk
 

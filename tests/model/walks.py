@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from modelbackend_operator.model import Backend, Exposure, Pod, PodPhase, Ref
+from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.pod import Pod, PodPhase
+from modelbackend_operator.model.ref import Ref
 from tests.model.traced_walk import TracedWalk
 from tests.sim.world import World
 from tests.unit.builders import a_backend

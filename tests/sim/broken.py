@@ -7,9 +7,12 @@ from typing import Any
 from modelbackend_operator import actions as do
 from modelbackend_operator import decide as deciding
 from modelbackend_operator import instances, proof, starting, stopping
-from modelbackend_operator.actions import Act, Wait
 from modelbackend_operator.api import Evidence
-from modelbackend_operator.model import Claim, ClaimPhase, ContainerState, Observation, Pod
+from modelbackend_operator.decision import Act, Wait
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import ContainerState, Pod
+from modelbackend_operator.outcome import Applied, Exists
 from modelbackend_operator.reasons import Reason
 from tests.sim.world import World
 
@@ -146,12 +149,12 @@ def made_without_finalizer(world: World, action: Any) -> Any:
 def takes_claims_over(world: World, action: Any) -> Any:
     """As if a claim were made by an apply and not by a create."""
     outcome = _apply(world, action)
-    if isinstance(action, do.CreateClaim) and isinstance(outcome, do.Exists):
+    if isinstance(action, do.CreateClaim) and isinstance(outcome, Exists):
         held = next(claim for claim in world.state.all(Claim) if claim.port == action.port)
         owners = {**world.state.owners, held.ref.uid: action.backend.ref.uid}
         world.state = world.state._replace(owners=owners)
         world.edit(held, phase=ClaimPhase.RESERVED, pod_uid="", pod_name="", ordinal=action.ordinal)
-        return do.Applied()
+        return Applied()
     return outcome
 
 

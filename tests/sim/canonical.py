@@ -11,7 +11,9 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any
 
-from modelbackend_operator.model import Backend, Claim, ClaimPhase, StopRecord
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.stop import StopRecord
 from tests.sim.state import State
 from tests.sim.world import World
 from tests.unit.builders import NOW

@@ -9,17 +9,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from modelbackend_operator.model import (
-    Backend,
-    Claim,
-    ClaimPhase,
-    ContainerState,
-    NodeId,
-    Pod,
-    PodPhase,
-    ServerState,
-    Service,
-)
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.node import NodeId
+from modelbackend_operator.model.pod import ContainerState, Pod, PodPhase
+from modelbackend_operator.model.server import ServerState
+from modelbackend_operator.model.service import Service
 from tests.sim.effects import is_released
 from tests.sim.state import Machine, Run
 from tests.unit.builders import ENDED, NEVER_MADE, RUNNING

@@ -6,7 +6,12 @@ from typing import Any
 
 from modelbackend_operator import actions as do
 from modelbackend_operator.api import Evidence
-from modelbackend_operator.model import Backend, Claim, ClaimPhase, Exposure, Lease, Pod, Ref, Service
+from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.lease import Lease
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.ref import Ref
+from modelbackend_operator.model.service import Service
 from tests.unit.builders import a_claim, a_gated_pod, a_lease
 
 Create = do.CreateClaim | do.CreatePod | do.CreateService | do.AcquireLease

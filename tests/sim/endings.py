@@ -3,7 +3,11 @@
 from collections.abc import Iterator
 
 from modelbackend_operator.instances import is_serving
-from modelbackend_operator.model import Backend, Claim, ClaimPhase, Lease, Pod, Service
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.lease import Lease
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.service import Service
 from tests.sim.world import World
 
 

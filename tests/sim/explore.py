@@ -12,10 +12,12 @@ from functools import cache
 from time import monotonic
 from typing import Any, NamedTuple
 
-from modelbackend_operator.actions import Act, Action, Applied, WriteStatus
+from modelbackend_operator.actions import Action, WriteStatus
 from modelbackend_operator.decide import decide
+from modelbackend_operator.decision import Act
 from modelbackend_operator.invariants import Step, breaches, breaches_of_step
-from modelbackend_operator.model import Observation
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.outcome import Applied
 from tests.sim.canonical import (
     TICK_SECONDS,
     Interner,

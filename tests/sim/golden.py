@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from modelbackend_operator.model import Backend, Exposure, WhenUnconfirmed
+from modelbackend_operator.model.backend import Backend, Exposure, WhenUnconfirmed
 from tests.sim.endings import what_is_wrong
 from tests.sim.scenarios import AGAIN, B1, B2, on_host
 from tests.sim.simulation import Simulation

@@ -8,17 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from modelbackend_operator.model import (
-    Attestation,
-    Backend,
-    Claim,
-    ClaimPhase,
-    Lease,
-    Pod,
-    PodPhase,
-    ServerState,
-    Service,
-)
+from modelbackend_operator.model.backend import Attestation, Backend
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.lease import Lease
+from modelbackend_operator.model.pod import Pod, PodPhase
+from modelbackend_operator.model.server import ServerState
+from modelbackend_operator.model.service import Service
 from tests.sim.state import Machine, Run
 from tests.sim.world import World
 

@@ -6,7 +6,7 @@ Seen on Kubernetes 1.35. Each row begins with a pod that runs, and with our fina
 from dataclasses import dataclass
 from enum import StrEnum
 
-from modelbackend_operator.model import PodPhase
+from modelbackend_operator.model.pod import PodPhase
 
 
 class Done(StrEnum):

@@ -6,19 +6,14 @@ from datetime import datetime
 
 from modelbackend_operator.decide import servers_to_ask
 from modelbackend_operator.invariants import Process, Snapshot
-from modelbackend_operator.model import (
-    Claim,
-    Lease,
-    ModelStop,
-    ModelWait,
-    Node,
-    Observation,
-    Pod,
-    Ports,
-    ServerReport,
-    ServerState,
-    Service,
-)
+from modelbackend_operator.model.claim import Claim
+from modelbackend_operator.model.lease import Lease, ModelStop, ModelWait
+from modelbackend_operator.model.node import Node
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.ports import Ports
+from modelbackend_operator.model.server import ServerReport, ServerState
+from modelbackend_operator.model.service import Service
 from modelbackend_operator.model_lease import stop_is_open
 from modelbackend_operator.timestamps import parse_time
 from tests.sim.state import Machine, Run, State

@@ -18,7 +18,7 @@ from unittest.mock import patch
 from modelbackend_operator import actions as do
 from modelbackend_operator import decide as deciding
 from modelbackend_operator import ending, evidence, instances, ledger, model_lease, proof, settling, starting, stopping
-from modelbackend_operator.model import Claim
+from modelbackend_operator.model.claim import Claim
 from tests.sim import broken
 from tests.sim.explore import Found, Search
 from tests.sim.scenario import Bounds, Scenario

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from modelbackend_operator.model import Backend
+from modelbackend_operator.model.backend import Backend
 
 
 @dataclass(frozen=True)

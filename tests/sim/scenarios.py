@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from modelbackend_operator.model import Backend, Exposure, Ref, Rollout, WhenUnconfirmed
+from modelbackend_operator.model.backend import Backend, Exposure, Rollout, WhenUnconfirmed
+from modelbackend_operator.model.ref import Ref
 from tests.sim.scenario import Bounds, Scenario
 from tests.unit.builders import a_backend
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from modelbackend_operator.model import Backend, Exposure, Ref
+from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.ref import Ref
 from tests.sim.endings import what_is_wrong
 from tests.sim.hands import FAULTS, HEALING, USERS, hands_of
 from tests.sim.simulation import Choice, PromiseBroken, Simulation

@@ -9,10 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from modelbackend_operator.actions import Act, Action, Applied, Wait
+from modelbackend_operator.actions import Action
 from modelbackend_operator.decide import decide
+from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.invariants import Step, breaches, breaches_of_step
-from modelbackend_operator.model import Backend, Claim, Lease, Observation, Pod, Service
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.claim import Claim
+from modelbackend_operator.model.lease import Lease
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.service import Service
+from modelbackend_operator.outcome import Applied
 from tests.sim.hands import HEALING, hands_of
 from tests.sim.state import State
 from tests.sim.stories import told

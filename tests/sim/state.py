@@ -1,7 +1,7 @@
 """All that is true of a fake cluster at one moment: what its API server holds, and what really runs.
 
 A `State` is never changed, only replaced: so an old one is a stale cache, a set of them is what a search has seen,
-and a test may go back to any. It keeps the rules' own dataclasses (`model.py`) as the API server's objects.
+and a test may go back to any. It keeps the rules' own dataclasses (`model/`) as the API server's objects.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
-from modelbackend_operator.model import Backend, Claim, Lease, NodeId, Pod, ServerState, Service
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.claim import Claim
+from modelbackend_operator.model.lease import Lease
+from modelbackend_operator.model.node import NodeId
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.server import ServerState
+from modelbackend_operator.model.service import Service
 
 Kind = TypeVar("Kind", Backend, Claim, Pod, Service, Lease)
 

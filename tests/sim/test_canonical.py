@@ -4,9 +4,10 @@ from dataclasses import replace
 from datetime import datetime
 from random import Random
 
-from modelbackend_operator.actions import Act, Action, WriteStatus
+from modelbackend_operator.actions import Action, WriteStatus
 from modelbackend_operator.decide import decide
-from modelbackend_operator.model import Observation
+from modelbackend_operator.decision import Act
+from modelbackend_operator.model.observation import Observation
 from tests.sim.canonical import protocol_part
 from tests.sim.simulate import Mood, a_setup, choose
 from tests.sim.simulation import PromiseBroken

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from modelbackend_operator.model import ContainerState, Pod
+from modelbackend_operator.model.pod import ContainerState, Pod
 from tests.sim.hands import hands_of
 from tests.sim.kubelet_rows import ROWS, Done, Row
 from tests.sim.state import Run

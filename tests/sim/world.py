@@ -12,9 +12,15 @@ from datetime import datetime
 from typing import Any
 
 from modelbackend_operator import actions as do
-from modelbackend_operator.actions import Action, Applied, Conflict, Denied, Exists, Gone, Outcome, Unknown
+from modelbackend_operator.actions import Action
 from modelbackend_operator.invariants import Snapshot
-from modelbackend_operator.model import Backend, Claim, Observation, Pod, ServerState, Service
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.claim import Claim
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.server import ServerState
+from modelbackend_operator.model.service import Service
+from modelbackend_operator.outcome import Applied, Conflict, Denied, Exists, Gone, Outcome, Unknown
 from tests.sim.cluster_moves import Move, moves_of
 from tests.sim.effects import Create, changed_by, deleted, is_released, made_by, target_of
 from tests.sim.looking import NAMESPACE, POOL, Looking

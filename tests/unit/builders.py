@@ -1,4 +1,4 @@
-"""Small factories for the vocabulary of `model.py`: a world is said by what is special about it, all else is usual.
+"""Small factories for the vocabulary of `model/`: a world is said by what is special about it, all else is usual.
 
 The usual backend wants one instance behind a node port; its usual pod is `POD_UID` and its usual port `PORT`.
 """
@@ -9,28 +9,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from modelbackend_operator.conditions import publish
-from modelbackend_operator.model import (
-    Backend,
-    Claim,
-    ClaimPhase,
-    Container,
-    ContainerState,
-    Exposure,
-    Holder,
-    Lease,
-    Node,
-    NodeId,
-    Observation,
-    Pod,
-    PodPhase,
-    Ports,
-    Ref,
-    ServerReport,
-    ServerState,
-    Service,
-    StopReason,
-    StopRecord,
-)
+from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.lease import Holder, Lease
+from modelbackend_operator.model.node import Node, NodeId
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Container, ContainerState, Pod, PodPhase
+from modelbackend_operator.model.ports import Ports
+from modelbackend_operator.model.ref import Ref
+from modelbackend_operator.model.server import ServerReport, ServerState
+from modelbackend_operator.model.service import Service
+from modelbackend_operator.model.stop import StopReason, StopRecord
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.words import missing_words
 

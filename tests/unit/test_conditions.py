@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.actions import Wait
 from modelbackend_operator.conditions import MESSAGE_MAX_CHARACTERS, publish, says_already
-from modelbackend_operator.model import ClaimPhase, Cut, Exposure, Node, Observation, ServerState
+from modelbackend_operator.decision import Wait
+from modelbackend_operator.model.backend import Exposure
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.node import Node
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.server import ServerState
+from modelbackend_operator.model.stop import Cut
 from modelbackend_operator.reasons import Reason
 from tests.unit.builders import (
     BACKEND_UID,

@@ -5,25 +5,14 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.actions import (
-    Action,
-    AddFinalizer,
-    Applied,
-    Conflict,
-    DeleteClaim,
-    Denied,
-    DrainServer,
-    Exists,
-    Gone,
-    Outcome,
-    RemoveFinalizer,
-    Unknown,
-    WriteStatus,
-)
+from modelbackend_operator.actions import Action, AddFinalizer, DeleteClaim, DrainServer, RemoveFinalizer, WriteStatus
 from modelbackend_operator.cluster import ClusterUnavailable
 from modelbackend_operator.controller import STUMBLES_PER_PASS, Controller
 from modelbackend_operator.events import Event
-from modelbackend_operator.model import Claim, ClaimPhase, Observation, ServerState
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.server import ServerState
+from modelbackend_operator.outcome import Applied, Conflict, Denied, Exists, Gone, Outcome, Unknown
 from modelbackend_operator.queue import Retry, Settled
 from tests.unit.builders import (
     BACKEND_UID,

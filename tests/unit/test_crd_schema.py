@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from modelbackend_operator.api import ModelBackendStatus, Part, PortClaimSpec, PortClaimStatus
-from modelbackend_operator.patches import HISTORY_LENGTH
+from modelbackend_operator.claim_patches import HISTORY_LENGTH
 from modelbackend_operator.spec import ModelBackendSpec
 from tests.crd_files import schema_of
 from tests.structural_schema import Schema, defaulted, faults, values

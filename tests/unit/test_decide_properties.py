@@ -9,28 +9,21 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from modelbackend_operator import actions as do
-from modelbackend_operator.actions import Act, Action, Decision, Done, Wait, WriteStatus
+from modelbackend_operator.actions import Action, WriteStatus
 from modelbackend_operator.decide import decide, servers_to_ask
+from modelbackend_operator.decision import Act, Decision, Done, Wait
 from modelbackend_operator.evidence import evidence_elsewhere, trail_of_claim
 from modelbackend_operator.invariants import Process, Snapshot, Step, breaches_of_step
-from modelbackend_operator.model import (
-    Attestation,
-    Backend,
-    Claim,
-    ClaimPhase,
-    Exposure,
-    Holder,
-    Lease,
-    Observation,
-    Pod,
-    Ports,
-    Ref,
-    Rollout,
-    ServerReport,
-    ServerState,
-    Service,
-    StopReason,
-)
+from modelbackend_operator.model.backend import Attestation, Backend, Exposure, Rollout
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.lease import Holder, Lease
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.ports import Ports
+from modelbackend_operator.model.ref import Ref
+from modelbackend_operator.model.server import ServerReport, ServerState
+from modelbackend_operator.model.service import Service
+from modelbackend_operator.model.stop import StopReason
 from modelbackend_operator.reasons import Reason
 from tests.unit.builders import (
     BACKEND_UID,

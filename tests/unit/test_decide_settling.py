@@ -6,7 +6,6 @@ from datetime import datetime
 import pytest
 
 from modelbackend_operator.actions import (
-    Act,
     Action,
     BindClaim,
     CreateBudget,
@@ -15,16 +14,20 @@ from modelbackend_operator.actions import (
     DeleteClaim,
     DeletePod,
     DeleteService,
-    Done,
     RemoveClaimFinalizer,
     RemoveFinalizer,
     ReserveClaim,
-    Wait,
     WithholdClaim,
     WriteStatus,
 )
 from modelbackend_operator.decide import decide
-from modelbackend_operator.model import Budget, Claim, ClaimPhase, Exposure, Observation, Pod, Ref
+from modelbackend_operator.decision import Act, Done, Wait
+from modelbackend_operator.model.backend import Exposure
+from modelbackend_operator.model.budget import Budget
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.ref import Ref
 from modelbackend_operator.settling import keep_budget, settle_claim
 from tests.unit.builders import (
     NODE,

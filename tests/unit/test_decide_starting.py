@@ -7,16 +7,13 @@ from typing import Any
 import pytest
 
 from modelbackend_operator.actions import (
-    Act,
     Action,
     AddFinalizer,
     BindClaim,
     CreateClaim,
     CreatePod,
     CreateService,
-    Decision,
     DeletePod,
-    Done,
     PointService,
     RecordNode,
     RemakeToken,
@@ -24,23 +21,18 @@ from modelbackend_operator.actions import (
     RestoreMarks,
     SetServing,
     Ungate,
-    Wait,
     WriteStatus,
 )
 from modelbackend_operator.decide import decide
+from modelbackend_operator.decision import Act, Decision, Done, Wait
 from modelbackend_operator.manifests import control_secret_name, pod_name, service_name
-from modelbackend_operator.model import (
-    Claim,
-    ClaimPhase,
-    Exposure,
-    Node,
-    NodeId,
-    Observation,
-    Pod,
-    PodPhase,
-    Ports,
-    ServerState,
-)
+from modelbackend_operator.model.backend import Exposure
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.node import Node, NodeId
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod, PodPhase
+from modelbackend_operator.model.ports import Ports
+from modelbackend_operator.model.server import ServerState
 from modelbackend_operator.starting import probe_order
 from tests.unit.builders import (
     BACKEND_UID,

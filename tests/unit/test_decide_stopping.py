@@ -8,36 +8,28 @@ import pytest
 
 from modelbackend_operator.actions import (
     AcquireLease,
-    Act,
     Action,
     CoolClaim,
     CreateClaim,
     DeletePod,
     DeleteService,
-    Done,
     DrainServer,
     ReleaseLease,
     RemovePodFinalizer,
     SetServing,
-    Wait,
     WriteStatus,
     WriteStopRecord,
 )
 from modelbackend_operator.api import Evidence
 from modelbackend_operator.decide import decide, servers_to_ask
-from modelbackend_operator.model import (
-    Backend,
-    ClaimPhase,
-    Cut,
-    Exposure,
-    Holder,
-    Lease,
-    ModelStop,
-    Observation,
-    Pod,
-    ServerState,
-    StopReason,
-)
+from modelbackend_operator.decision import Act, Done, Wait
+from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.lease import Holder, Lease, ModelStop
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.server import ServerState
+from modelbackend_operator.model.stop import Cut, StopReason
 from modelbackend_operator.stopping import stop
 from tests.unit.builders import (
     BACKEND_UID,

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from modelbackend_operator.actions import (
-    Act,
     Action,
     BindClaim,
     CoolClaim,
@@ -15,7 +14,6 @@ from modelbackend_operator.actions import (
     DeleteClaim,
     DeletePod,
     DeleteService,
-    Done,
     ExplainClaim,
     HandOver,
     RecordReference,
@@ -23,21 +21,18 @@ from modelbackend_operator.actions import (
     ReleaseLease,
     RemoveFinalizer,
     RemovePodFinalizer,
-    Wait,
     WithholdClaim,
     WriteStatus,
     WriteStopRecord,
 )
 from modelbackend_operator.api import Evidence
 from modelbackend_operator.decide import decide
-from modelbackend_operator.model import (
-    Attestation,
-    ClaimPhase,
-    NodeId,
-    Observation,
-    Pod,
-    WhenUnconfirmed,
-)
+from modelbackend_operator.decision import Act, Done, Wait
+from modelbackend_operator.model.backend import Attestation, WhenUnconfirmed
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.node import NodeId
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.withheld import settle_withheld
 from modelbackend_operator.words import missing_words, unconfirmed_words
 from tests.unit.builders import (

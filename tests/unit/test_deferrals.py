@@ -6,7 +6,6 @@ import pytest
 
 from modelbackend_operator.actions import (
     AcquireLease,
-    Act,
     Action,
     AddFinalizer,
     CreateClaim,
@@ -15,14 +14,22 @@ from modelbackend_operator.actions import (
     DrainServer,
     ReleaseLease,
     SetServing,
-    Wait,
     WriteStatus,
     WriteStopRecord,
-    key_of,
 )
 from modelbackend_operator.decide import decide
-from modelbackend_operator.deferrals import MOST_SECONDS, REMEMBERED_SECONDS, Deferrals, put_aside, refused_since
-from modelbackend_operator.model import ClaimPhase, Observation, ServerState
+from modelbackend_operator.decision import Act, Wait
+from modelbackend_operator.deferrals import (
+    MOST_SECONDS,
+    REMEMBERED_SECONDS,
+    Deferrals,
+    key_of,
+    put_aside,
+    refused_since,
+)
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.server import ServerState
 from modelbackend_operator.stopping import stop
 from tests.unit.builders import (
     BACKEND_UID,

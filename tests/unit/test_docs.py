@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from modelbackend_operator.metrics import Metrics
-from modelbackend_operator.model import StopReason
+from modelbackend_operator.model.stop import StopReason
 from modelbackend_operator.reasons import Reason
 
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,10 @@ from aiohttp import web
 from modelbackend.v1 import control_pb2, control_pb2_grpc
 from modelbackend.v1.model_info_pb2 import Identity, ModelInfo
 from modelbackend_operator import drain_client
-from modelbackend_operator.actions import Applied, Unknown
 from modelbackend_operator.drain_client import Address, DrainClient, control_token, pod_address, report_from
-from modelbackend_operator.model import Pod, ServerReport, ServerState, TokenRefused
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.server import ServerReport, ServerState, TokenRefused
+from modelbackend_operator.outcome import Applied, Unknown
 from modelbackend_operator.port_forward import PROTOCOL, forwarded
 from tests.unit.builders import a_serving_pod
 

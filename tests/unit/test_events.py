@@ -23,7 +23,10 @@ from modelbackend_operator.actions import (
 )
 from modelbackend_operator.api import Evidence
 from modelbackend_operator.events import Event, events_of
-from modelbackend_operator.model import Attestation, ClaimPhase, Cut, Observation, StopReason
+from modelbackend_operator.model.backend import Attestation
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.stop import Cut, StopReason
 from modelbackend_operator.words import unconfirmed_words
 from tests.unit.builders import (
     BACKEND_UID,

@@ -14,7 +14,10 @@ from modelbackend_operator.evidence import (
     reference_boot,
     trail_of_claim,
 )
-from modelbackend_operator.model import Attestation, Claim, ClaimPhase, Observation, Pod
+from modelbackend_operator.model.backend import Attestation
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
 from tests.unit.builders import (
     MACHINE,
     NODE,

@@ -28,7 +28,10 @@ from modelbackend_operator.invariants import (
     breaches,
     breaches_of_step,
 )
-from modelbackend_operator.model import ClaimPhase, Cut, Observation, OrderKind
+from modelbackend_operator.model.backend import OrderKind
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.stop import Cut
 from tests.unit.builders import (
     BACKEND_UID,
     NOW,

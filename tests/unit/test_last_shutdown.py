@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.actions import Act, CoolClaim, RemovePodFinalizer, WriteStatus
+from modelbackend_operator.actions import CoolClaim, RemovePodFinalizer, WriteStatus
 from modelbackend_operator.decide import decide
+from modelbackend_operator.decision import Act
 from modelbackend_operator.deferrals import Deferrals
 from modelbackend_operator.last_shutdown import tell_shutdown
-from modelbackend_operator.model import ClaimPhase, Cut, Observation, StopReason, StopRecord
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.stop import Cut, StopReason, StopRecord
 from tests.unit.builders import (
     BACKEND_UID,
     POD_UID,

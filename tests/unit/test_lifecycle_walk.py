@@ -6,18 +6,12 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.model import (
-    Backend,
-    Claim,
-    ClaimPhase,
-    Exposure,
-    Lease,
-    Pod,
-    PodPhase,
-    Ref,
-    Service,
-    WhenUnconfirmed,
-)
+from modelbackend_operator.model.backend import Backend, Exposure, WhenUnconfirmed
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.lease import Lease
+from modelbackend_operator.model.pod import Pod, PodPhase
+from modelbackend_operator.model.ref import Ref
+from modelbackend_operator.model.service import Service
 from tests.sim.world import World
 from tests.unit.builders import a_backend
 from tests.unit.walk import Walk

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelbackend_operator import manifests
-from modelbackend_operator.model import Backend, Exposure, Ref
-from modelbackend_operator.observe import backend_from
+from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.ref import Ref
+from modelbackend_operator.observe.backend import backend_from
 
 VOLUME = {"persistentVolumeClaim": {"claimName": "weights", "path": "smollm2.gguf"}}
 

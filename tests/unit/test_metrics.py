@@ -7,8 +7,6 @@ from datetime import UTC, datetime, timedelta
 from modelbackend_operator.actions import (
     AcquireLease,
     AddFinalizer,
-    Applied,
-    Conflict,
     DeletePod,
     HandOver,
     RecordReturn,
@@ -19,7 +17,10 @@ from modelbackend_operator.actions import (
     WriteStopRecord,
 )
 from modelbackend_operator.metrics import Metrics
-from modelbackend_operator.model import ClaimPhase, Cut, Holder, StopReason
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.lease import Holder
+from modelbackend_operator.model.stop import Cut, StopReason
+from modelbackend_operator.outcome import Applied, Conflict
 from tests.unit.builders import (
     BACKEND_UID,
     NODE,

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from modelbackend_operator.actions import AcquireLease, Act, Wait, WriteStatus
+from modelbackend_operator.actions import AcquireLease, WriteStatus
 from modelbackend_operator.decide import decide
-from modelbackend_operator.model import ModelWait, Observation
+from modelbackend_operator.decision import Act, Wait
+from modelbackend_operator.model.lease import ModelWait
+from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.stopping import stop
 from tests.unit.builders import (
     NOW,

@@ -3,9 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-from modelbackend_operator.actions import AcquireLease, Act, DeletePod, Wait, WriteStopRecord
+from modelbackend_operator.actions import AcquireLease, DeletePod, WriteStopRecord
 from modelbackend_operator.decide import decide, servers_to_ask
-from modelbackend_operator.model import Observation, StopReason
+from modelbackend_operator.decision import Act, Wait
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.stop import StopReason
 from modelbackend_operator.stopping import stop
 from tests.unit.builders import (
     MACHINE,

@@ -9,16 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelbackend_operator.manifests import instance_selector, instance_service, shared_service
-from modelbackend_operator.model import Attestation, Backend, ClaimPhase, Exposure, Node, NodeId, OrderKind
-from modelbackend_operator.observe import (
-    backend_from,
-    claim_from,
-    lease_from,
-    node_from,
-    node_trouble,
-    pod_from,
-    service_from,
-)
+from modelbackend_operator.model.backend import Attestation, Backend, Exposure, OrderKind
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.node import Node, NodeId
+from modelbackend_operator.observe.backend import backend_from
+from modelbackend_operator.observe.claim import claim_from
+from modelbackend_operator.observe.lease import lease_from
+from modelbackend_operator.observe.node import node_from, node_trouble
+from modelbackend_operator.observe.pod import pod_from
+from modelbackend_operator.observe.service import service_from
 from modelbackend_operator.timestamps import micro_time, parse_time, rfc3339
 
 Json = dict[str, Any]

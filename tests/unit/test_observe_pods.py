@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.model import Container, ContainerState, Cut, Pod, PodPhase, StopReason, StopRecord
-from modelbackend_operator.observe import backend_from, pod_from
+from modelbackend_operator.model.pod import Container, ContainerState, Pod, PodPhase
+from modelbackend_operator.model.stop import Cut, StopReason, StopRecord
+from modelbackend_operator.observe.backend import backend_from
+from modelbackend_operator.observe.pod import pod_from
 from modelbackend_operator.pod_template import pod as pod_body
 
 Json = dict[str, Any]

@@ -8,17 +8,21 @@ import pytest
 from modelbackend_operator.actions import (
     AbortServer,
     AcquireLease,
-    Act,
     Action,
     DeletePod,
     SetServing,
-    Wait,
     WriteStatus,
     WriteStopRecord,
 )
 from modelbackend_operator.api import OrderEntry
 from modelbackend_operator.decide import decide, servers_to_ask
-from modelbackend_operator.model import Backend, Cut, Holder, Observation, OrderKind, Pod, ServerState, StopReason
+from modelbackend_operator.decision import Act, Wait
+from modelbackend_operator.model.backend import Backend, OrderKind
+from modelbackend_operator.model.lease import Holder
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.server import ServerState
+from modelbackend_operator.model.stop import Cut, StopReason
 from modelbackend_operator.orders import answered
 from modelbackend_operator.stopping import stop
 from tests.unit.builders import (

@@ -41,10 +41,21 @@ from modelbackend_operator.actions import (
     WriteStatus,
     WriteStopRecord,
 )
-from modelbackend_operator.model import Attestation, Cut, Holder, NodeId, StopReason, StopRecord
-from modelbackend_operator.observe import backend_from, budget_from, claim_from, lease_from, pod_from, service_from
-from modelbackend_operator.patches import HISTORY_LENGTH, Verb, Write, stop_json, write_of
+from modelbackend_operator.claim_patches import HISTORY_LENGTH
+from modelbackend_operator.model.backend import Attestation
+from modelbackend_operator.model.lease import Holder
+from modelbackend_operator.model.node import NodeId
+from modelbackend_operator.model.stop import Cut, StopReason, StopRecord
+from modelbackend_operator.observe.backend import backend_from
+from modelbackend_operator.observe.budget import budget_from
+from modelbackend_operator.observe.claim import claim_from
+from modelbackend_operator.observe.lease import lease_from
+from modelbackend_operator.observe.pod import pod_from
+from modelbackend_operator.observe.service import service_from
+from modelbackend_operator.patches import write_of
+from modelbackend_operator.pod_patches import stop_json
 from modelbackend_operator.settings import Settings
+from modelbackend_operator.write import Verb, Write
 
 Json = dict[str, Any]
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.model import Backend
-from modelbackend_operator.observe import backend_from
+from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.observe.backend import backend_from
 from modelbackend_operator.pod_template import pod, template_hash
 from modelbackend_operator.spec import ModelBackendSpec
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.model import Container, ContainerState, Pod, PodPhase
+from modelbackend_operator.model.pod import Container, ContainerState, Pod, PodPhase
 from modelbackend_operator.problems import problem_of
 from tests.unit.builders import (
     ENDED,

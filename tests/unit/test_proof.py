@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from modelbackend_operator.api import Evidence
-from modelbackend_operator.model import Container, ContainerState, Pod, PodPhase
+from modelbackend_operator.model.pod import Container, ContainerState, Pod, PodPhase
 from modelbackend_operator.proof import evidence_of_end
 from tests.unit.builders import (
     ENDED,

@@ -5,11 +5,16 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.actions import AcquireLease, Act, CreateClaim, CreatePod, WriteStatus
+from modelbackend_operator.actions import AcquireLease, CreateClaim, CreatePod, WriteStatus
 from modelbackend_operator.conditions import publish
 from modelbackend_operator.decide import decide
+from modelbackend_operator.decision import Act
 from modelbackend_operator.instances import stop_reason
-from modelbackend_operator.model import Backend, ClaimPhase, Container, ContainerState, Observation, Pod, Ref, Rollout
+from modelbackend_operator.model.backend import Backend, Rollout
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Container, ContainerState, Pod
+from modelbackend_operator.model.ref import Ref
 from modelbackend_operator.restarts import Restarts, exhausted, next_pod_at, restarts_of
 from modelbackend_operator.rollout import held_back
 from tests.unit.builders import (

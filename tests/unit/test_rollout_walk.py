@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.model import Backend, ClaimPhase, Exposure, Pod, PodPhase, Rollout
+from modelbackend_operator.model.backend import Backend, Exposure, Rollout
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.pod import Pod, PodPhase
 from tests.sim.world import World
 from tests.unit.test_lifecycle_walk import (
     MAIN,

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from modelbackend_operator.model import Exposure
+from modelbackend_operator.model.backend import Exposure
 from modelbackend_operator.settings import ControlPath, Settings
 
 

@@ -6,7 +6,9 @@ from typing import Any
 from modelbackend_operator.cache import Cache
 from modelbackend_operator.kinds import Kind
 from modelbackend_operator.manifests import lease_name
-from modelbackend_operator.model import ModelStop, Node, Observation
+from modelbackend_operator.model.lease import ModelStop
+from modelbackend_operator.model.node import Node
+from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.settings import Settings
 from modelbackend_operator.snapshot import observation_of
 

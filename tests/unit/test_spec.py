@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.observe import backend_from
+from modelbackend_operator.observe.backend import backend_from
 from modelbackend_operator.pod_template import pod
 from modelbackend_operator.spec import InvalidSpec, ModelBackendSpec, read_spec, unsupported_fields
 from tests.crd_files import schema_of

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.model import Backend, Lease, OrderKind, Pod, StopReason
+from modelbackend_operator.model.backend import Backend, OrderKind
+from modelbackend_operator.model.lease import Lease
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.stop import StopReason
 from tests.sim.effects import target_of
 from tests.sim.world import World
 from tests.unit.test_lifecycle_walk import (

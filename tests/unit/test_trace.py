@@ -6,16 +6,11 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.actions import (
-    AcquireLease,
-    Applied,
-    CreateClaim,
-    DeletePod,
-    Denied,
-    WriteStatus,
-)
+from modelbackend_operator.actions import AcquireLease, CreateClaim, DeletePod, WriteStatus
 from modelbackend_operator.log_format import configure_logging
-from modelbackend_operator.model import Holder, StopReason
+from modelbackend_operator.model.lease import Holder
+from modelbackend_operator.model.stop import StopReason
+from modelbackend_operator.outcome import Applied, Denied
 from modelbackend_operator.settings import LogFormat
 from modelbackend_operator.trace import Trace, arguments_of, target_of
 from tests.unit.builders import (

@@ -7,14 +7,9 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.model import (
-    Attestation,
-    Claim,
-    ClaimPhase,
-    Exposure,
-    Pod,
-    WhenUnconfirmed,
-)
+from modelbackend_operator.model.backend import Attestation, Exposure, WhenUnconfirmed
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.pod import Pod
 from tests.sim.world import World
 from tests.unit.builders import ENDED, NODE
 from tests.unit.test_lifecycle_walk import MAIN, a_new_backend, backend, claims, nothing_is_left, pods, serves

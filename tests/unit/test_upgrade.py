@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.actions import Act, DeletePod, Done, DrainServer, WriteStatus
+from modelbackend_operator.actions import DeletePod, DrainServer, WriteStatus
 from modelbackend_operator.cache import Cache
 from modelbackend_operator.decide import decide
+from modelbackend_operator.decision import Act, Done
 from modelbackend_operator.kinds import Kind
 from modelbackend_operator.manifests import lease_name
-from modelbackend_operator.model import Observation, ServerReport, ServerState, StopReason
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.server import ServerReport, ServerState
+from modelbackend_operator.model.stop import StopReason
 from modelbackend_operator.settings import Settings
 from modelbackend_operator.snapshot import observation_of
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.actions import Wait
-from modelbackend_operator.model import Pod
+from modelbackend_operator.decision import Wait
+from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.volumes import await_volume
 from tests.unit.builders import (
     NEVER_MADE,

@@ -10,23 +10,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from modelbackend_operator.actions import (
-    AbortServer,
-    Act,
-    Action,
-    Applied,
-    Decision,
-    Denied,
-    DrainServer,
-    Outcome,
-    Unknown,
-    Wait,
-    WriteStopRecord,
-)
+from modelbackend_operator.actions import AbortServer, Action, DrainServer, WriteStopRecord
 from modelbackend_operator.decide import decide
+from modelbackend_operator.decision import Act, Decision, Wait
 from modelbackend_operator.deferrals import Deferrals
 from modelbackend_operator.invariants import Step, breaches, breaches_of_step
-from modelbackend_operator.model import Observation
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.outcome import Applied, Denied, Outcome, Unknown
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.stopping import POLL_SECONDS
 from tests.sim.cluster_moves import Move

@@ -1,0 +1,19 @@
+"""A Service of a backend."""
+
+from dataclasses import dataclass
+
+from modelbackend_operator.model.ref import Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A Service of this backend; `ordinal` is None for the ClusterIP one that all instances share."""
+
+    ref: Ref
+    ordinal: int | None
+    node_port: int | None
+    pod_uid: str
+    """The pod it selects; empty for the shared one, or when it selects nothing."""
+    terminating: bool = False
+    intact: bool = True
+    """Labels, selector and port are those that this operator writes; others may edit them."""
