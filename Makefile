@@ -64,6 +64,10 @@ e2e: venv cluster-up cluster-load ## The end-to-end suite on that cluster (ARGS=
 bench-serving: venv ## Our server and llama-server on the same libraries: a table of ratios (ARGS="--only stream --repeats 3")
 	@PYTHONPATH=operator:backend_image:. $(PY) -m bench.serving --json bench-serving.json $(ARGS)
 
+.PHONY: soak
+soak: venv ## Half an hour of callers who come and leave at random, on one server: nothing is left, memory is flat (SECONDS=1800)
+	@MODELBACKEND_SOAK_SECONDS=$(or $(SECONDS),1800) tools/step soak $(PY) -m pytest -s tests/server/test_soak.py
+
 .PHONY: lock
 lock: ## Renew requirements/*.txt: hashes, and no index address
 	@tools/lock

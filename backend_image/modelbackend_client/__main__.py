@@ -8,12 +8,13 @@ try again; 76 another backend answers at this address; 77 not allowed; 124 too l
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import sys
 import time
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.json_format import MessageToJson
@@ -22,6 +23,8 @@ from google.protobuf.message import Message
 from modelbackend.v1 import inference_pb2
 
 from . import requests
+from .aio import AsyncClient
+from .bench import Load, run
 from .client import Client
 from .connecting import Tls
 from .control import ControlClient
@@ -42,7 +45,6 @@ EXIT_CODES = {
     grpc.StatusCode.DEADLINE_EXCEEDED: 124,
     grpc.StatusCode.CANCELLED: 130,
 }
-WATCH_SECONDS = 0.5
 EXIT_SERVER_FAILED, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 70, 69, 130
 
 
@@ -137,11 +139,25 @@ def status(arguments: argparse.Namespace) -> int:
 def drain(arguments: argparse.Namespace) -> int:
     control = _control(arguments)
     status = control.drain(arguments.deadline_seconds)
-    while arguments.wait and status.queued + status.active:
-        print(f"[{status.queued} waiting, {status.active} running]", file=sys.stderr)
-        time.sleep(WATCH_SECONDS)
-        status = control.status()
+    if arguments.wait and status.queued + status.active:
+        with contextlib.closing(control.watch()) as statuses:
+            for status in statuses:
+                if not status.queued + status.active:
+                    break
+                print(f"[{status.queued} waiting, {status.active} running]", file=sys.stderr)
     return _print_json(status)
+
+
+def bench(arguments: argparse.Namespace) -> int:
+    """Exit code 0 where at least one request was answered."""
+    client = AsyncClient(arguments.address, **_whom(arguments))
+    load = Load(arguments.clients, arguments.requests, arguments.prompt, arguments.max_tokens)
+    found = asyncio.run(run(client, load))
+    if arguments.json:
+        print(json.dumps(found.as_json()))
+    else:
+        print("\n".join(found.lines()))
+    return 0 if found.answered else EXIT_UNAVAILABLE
 
 
 def _print(client: Client, given: requests.Input, arguments: argparse.Namespace) -> tuple[str, int]:
@@ -182,15 +198,19 @@ def _print_json(message: Message) -> int:
 
 
 def _client(arguments: argparse.Namespace) -> Client:
-    return Client(
-        arguments.address,
-        uid=arguments.uid,
-        model=arguments.model,
-        timeout_seconds=arguments.timeout_seconds,
-        owner_wait_seconds=arguments.wait_seconds,
-        token=arguments.token_file,
-        tls=_tls(arguments),
-    )
+    return Client(arguments.address, **_whom(arguments))
+
+
+def _whom(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What both clients are told about the server and the calls to it."""
+    return {
+        "uid": arguments.uid,
+        "model": arguments.model,
+        "timeout_seconds": arguments.timeout_seconds,
+        "owner_wait_seconds": arguments.wait_seconds,
+        "token": arguments.token_file,
+        "tls": _tls(arguments),
+    }
 
 
 def _tls(arguments: argparse.Namespace) -> Tls | None:
@@ -228,6 +248,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "info": info,
     "status": status,
     "drain": drain,
+    "bench": bench,
 }
 
 

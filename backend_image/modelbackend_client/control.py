@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import grpc
 
 from modelbackend.v1 import control_pb2, control_pb2_grpc
@@ -29,5 +31,32 @@ class ControlClient:
         request = control_pb2.DrainRequest(deadline_seconds=deadline_seconds)
         try:
             return self._stub.Drain(request, timeout=self._timeout_seconds, metadata=self._metadata).status
+        except grpc.RpcError as error:
+            raise from_rpc(error) from None
+
+    def watch(self) -> Generator[control_pb2.Status]:
+        """The status now, and anew with each change, until the server has ended. Close it to leave earlier."""
+        call = self._stub.WatchStatus(control_pb2.WatchStatusRequest(), metadata=self._metadata)
+        try:
+            for response in call:
+                yield response.status
+        except grpc.RpcError as error:
+            raise from_rpc(error) from None
+        finally:
+            call.cancel()
+
+    def cancel(self, request_id: str) -> int:
+        """Ends the requests of this name; returns how many there were."""
+        request = control_pb2.CancelRequestRequest(request_id=request_id)
+        try:
+            return self._stub.CancelRequest(request, timeout=self._timeout_seconds, metadata=self._metadata).cancelled
+        except grpc.RpcError as error:
+            raise from_rpc(error) from None
+
+    def abort(self, reason: str) -> control_pb2.Status:
+        """Ends the process now, whatever it is doing."""
+        request = control_pb2.AbortRequest(reason=reason)
+        try:
+            return self._stub.Abort(request, timeout=self._timeout_seconds, metadata=self._metadata).status
         except grpc.RpcError as error:
             raise from_rpc(error) from None

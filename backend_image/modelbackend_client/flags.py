@@ -14,6 +14,13 @@ def _count(text: str) -> int:
     return number
 
 
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
 def _content(path: str) -> str:
     try:
         return Path(path).read_text().strip()
@@ -75,6 +82,14 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     command.add_argument("--deadline-seconds", type=float, help="time for what runs; the server's own by default")
     command.add_argument("--wait", action="store_true", help="until nothing is in flight, telling how much is")
     _add_control(command)
+
+    command = commands.add_parser("bench", help="how fast a server answers several callers at once")
+    command.add_argument("--clients", type=_positive, default=4, help="callers at a time [%(default)s]")
+    command.add_argument("--requests", type=_positive, default=32, help="of all of them together [%(default)s]")
+    command.add_argument("--prompt", default="Tell me a story.", help="each request puts its number in front of it")
+    command.add_argument("--max-tokens", type=_positive, default=64, help="of each answer [%(default)s]")
+    command.add_argument("--json", action="store_true", help="one line of JSON")
+    _add_inference(command)
     return made
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
@@ -26,6 +28,7 @@ STATES = {
     State.FAILED: control_pb2.STATE_FAILED,
 }
 DRAIN_SECONDS_MAX = 604_800
+WATCH_SECONDS = 0.1
 CANCELLED_OUTCOMES = (Outcome.CANCELLED, Outcome.DEADLINE, Outcome.STALLED, Outcome.CUT)
 ABORT_REASON_CHARACTERS_MAX = 256
 
@@ -45,6 +48,21 @@ class ControlService(control_pb2_grpc.ControlServicer):
         context: Context,  # noqa: ARG002
     ) -> control_pb2.GetStatusResponse:
         return control_pb2.GetStatusResponse(status=self._status())
+
+    async def WatchStatus(  # noqa: N802
+        self,
+        request: control_pb2.WatchStatusRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> AsyncIterator[control_pb2.WatchStatusResponse]:
+        told: tuple[object, ...] = ()
+        while True:
+            status = self._status()
+            if told != (status.state, status.queued, status.active):
+                told = (status.state, status.queued, status.active)
+                yield control_pb2.WatchStatusResponse(status=status)
+            if self._admission.lifecycle.state in {State.STOPPED, State.FAILED}:
+                return
+            await asyncio.sleep(WATCH_SECONDS)
 
     async def Drain(  # noqa: N802
         self, request: control_pb2.DrainRequest, context: Context
@@ -93,6 +111,10 @@ class ControlService(control_pb2_grpc.ControlServicer):
             model=None if reader is None else model_info(reader.loaded, admission.settings.model_sha256),
             requests=self._counters(),
             uptime_seconds=time.monotonic() - self._started_at,
+            cache_tokens=admission.engine.counters.cache_tokens,
+            cache_tokens_max=0 if reader is None else admission.settings.slots * reader.cached_tokens_per_slot,
+            prompt_tokens_per_second=admission.metrics.prompt_tokens_per_second,
+            generated_tokens_per_second=admission.metrics.generated_tokens_per_second,
         )
 
     def _words(self) -> str:

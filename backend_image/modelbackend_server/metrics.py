@@ -31,6 +31,7 @@ GAP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0
 REQUEST_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 TOKENS_PER_SECOND = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 BATCH_SEQUENCES = (1, 2, 4, 8, 16, 32, 64)
+SMOOTHING = 0.2
 
 
 class _Kept(Collector):
@@ -45,6 +46,8 @@ class Metrics:
     """Written on the event loop. Times are seconds of time.monotonic()."""
 
     def __init__(self) -> None:
+        # Of the last requests, smoothed; 0 before there was one.
+        self.prompt_tokens_per_second = self.generated_tokens_per_second = 0.0
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -120,7 +123,9 @@ class Metrics:
             generation.first_token_at = now
             self.first_token_seconds.observe(now - generation.accepted_at)
             if generation.started_at is not None and now > generation.started_at:
-                self.prompt_rate.observe(generation.work.prompt_tokens / (now - generation.started_at))
+                speed = generation.work.prompt_tokens / (now - generation.started_at)
+                self.prompt_rate.observe(speed)
+                self.prompt_tokens_per_second = _smoothed(self.prompt_tokens_per_second, speed)
         elif generation.last_token_at is not None:
             self.gap_seconds.observe(now - generation.last_token_at)
         generation.last_token_at = now
@@ -134,6 +139,7 @@ class Metrics:
         seconds, tokens = generation.last_token_at - generation.first_token_at, generation.made - 1
         if seconds > 0:
             self.generation_rate.observe(tokens / seconds)
+            self.generated_tokens_per_second = _smoothed(self.generated_tokens_per_second, tokens / seconds)
         if generation.outcome in (Outcome.STOP, Outcome.LENGTH):
             self.token_seconds.observe(seconds / tokens)
 
@@ -144,3 +150,7 @@ class Metrics:
 
     def _histogram(self, name: str, words: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(name, words, buckets=buckets, registry=self.registry)
+
+
+def _smoothed(known: float, now: float) -> float:
+    return now if known == 0 else known + SMOOTHING * (now - known)

@@ -52,6 +52,10 @@ class Reader:
             logger().warning("the model's chat template cannot be used; chat is refused", words=str(error))
             return cls(loaded, None)
 
+    @property
+    def cached_tokens_per_slot(self) -> int:
+        return self.loaded.context_length if self.loaded.mode == "generate" else 0
+
     def work(self, request: inference_pb2.GenerateRequest) -> Work | Refusal:
         if self.loaded.mode != "generate":
             return Refusal(Reason.MODEL_CANNOT, "this ModelBackend makes vectors of texts; it generates none")

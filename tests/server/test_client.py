@@ -207,3 +207,18 @@ async def test_a_drain_can_be_waited_for(tiny: Path, gate: Gate) -> None:
             code, output, _ = await outcome(process)
         assert (code, json.loads(output)["active"]) == (0, 0)
         await call
+
+
+async def test_a_bench_tells_what_several_callers_got(tiny: Path) -> None:
+    async with running(tiny, slots=2) as server:
+        arguments = ("--clients", "3", "--requests", "7", "--max-tokens", "5")
+        code, output, _ = await ran("bench", *at(server), *arguments, "--json")
+        found = json.loads(output)
+        assert (code, found["answered"], found["generated_tokens"], found["errors"]) == (0, 7, 35, {})
+        assert 0 < found["first_token_seconds"]["p50"] <= found["first_token_seconds"]["max"] <= found["seconds"]
+        # Only the beginning of every text, and a space, are the same.
+        assert server.server.admission.engine.counters.reused_prompt_tokens <= 2 * 7
+        await server.drain(60)
+        code, output, _ = await ran("bench", *at(server), *arguments)
+    assert code == 69
+    assert "failed with DRAINING: 7" in output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import grpc
@@ -11,7 +12,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from modelbackend.v1 import control_pb2, control_pb2_grpc
 from modelbackend_client import AsyncClient, CallError
-from tests.server.harness import GREEDY, LOOPBACK, running
+from tests.server.harness import GREEDY, LOOPBACK, PATIENCE_SECONDS, Gate, running
 
 
 async def code_of(address: str, metadata: tuple[tuple[str, str], ...]) -> tuple[grpc.StatusCode, str]:
@@ -91,3 +92,54 @@ async def test_protos_can_be_asked_for_only_where_reflection_is_switched_on(tiny
         # Nothing is sent: where the refusal comes before a message has gone, grpc.aio tells an error of its own.
         call = reflection_pb2_grpc.ServerReflectionStub(server.channel).ServerReflectionInfo()
         assert await call.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_a_status_tells_what_the_server_does_and_how_fast(tiny: Path, gate: Gate) -> None:
+    async with running(tiny, slots=2, context_length=1024, uid="uid-1", model="small", pod_uid="pod-1") as server:
+        before = await server.status()
+        assert (before.prompt_tokens_per_second, before.cache_tokens, before.cache_tokens_max) == (0, 0, 2048)
+        await server.client.generate("x" * 40, max_tokens=20, sampling=GREEDY)
+        gate.allow(3)
+        calls = [asyncio.create_task(server.client.generate("the", max_tokens=9, sampling=GREEDY)) for _ in range(3)]
+        status = await server.until_inside(3)
+        gate.open()
+        await asyncio.gather(*calls)
+        after = await server.until(active=0)
+    assert (status.identity.backend_uid, status.identity.model, status.identity.pod_uid) == ("uid-1", "small", "pod-1")
+    assert (status.state, status.slots, status.load_progress) == (control_pb2.STATE_SERVING, 2, 1)
+    assert status.oldest_request_age_seconds > 0 == after.oldest_request_age_seconds
+    assert status.prompt_tokens_per_second > 0
+    assert status.generated_tokens_per_second > 0
+    # What the last requests left is kept for others that begin alike.
+    assert 0 < after.cache_tokens <= 2048
+    assert "libggml-cpu" in status.cpu_library
+    assert status.llama_cpp_build.startswith("llama-cpp-python ")
+    assert status.model.vocabulary_size > 0
+    assert status.uptime_seconds > 0
+
+
+async def test_a_watched_status_shows_a_drain_move_to_its_end(tiny: Path, gate: Gate) -> None:
+    async with running(tiny, slots=1) as server:
+        watch = server.control.WatchStatus(control_pb2.WatchStatusRequest())
+
+        async def following(state: control_pb2.State.ValueType, queued: int, active: int) -> None:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while isinstance(response := await watch.read(), control_pb2.WatchStatusResponse):
+                    status = response.status
+                    if (status.state, status.queued, status.active) == (state, queued, active):
+                        return
+            raise AssertionError("it ended before")
+
+        await following(control_pb2.STATE_SERVING, 0, 0)
+        gate.allow(3)
+        calls = [asyncio.create_task(server.client.generate("the", max_tokens=99, sampling=GREEDY)) for _ in range(2)]
+        await following(control_pb2.STATE_SERVING, 1, 1)
+        await server.drain(60)
+        await following(control_pb2.STATE_DRAINING, 1, 1)
+        gate.open()
+        await following(control_pb2.STATE_DRAINING, 0, 0)
+        await asyncio.gather(*calls)
+        server.server.on_signal()
+        await following(control_pb2.STATE_STOPPED, 0, 0)
+        assert await watch.read() is grpc.aio.EOF
+        await server.ended

@@ -14,6 +14,9 @@ import pytest
 from modelbackend.v1 import inference_pb2, inference_pb2_grpc
 from modelbackend_client import AsyncClient
 from modelbackend_server import self_test
+from modelbackend_server.exits import UnservableError
+from modelbackend_server.server import Server
+from modelbackend_server.settings import Settings
 from tests.server.harness import LONG, LOOPBACK, Stream, greedy, next_event, rest
 from tests.server.process import FREE_PORTS, ServerProcess, started
 from tests.server.tiny_gguf import write_embedding_gguf, write_tiny_gguf
@@ -99,17 +102,23 @@ async def test_sigterm_before_anything_is_loaded_ends_at_once(tmp_path: Path) ->
         assert await server.end() == 0
 
 
+TAKEN = "port {} is taken: another process listens on it. End that one, or choose another port."
+
+
 async def test_a_taken_port_is_its_own_exit_code(tiny: Path) -> None:
     with socket.socket() as taken:
         taken.bind((LOOPBACK, 0))
         taken.listen()
         port = taken.getsockname()[1]
-        for flag in ("grpc", "http", "control", "metrics"):
-            async with started(f"--model={tiny}", *FREE_PORTS, f"--{flag}-port={port}") as server:
-                assert await server.end() == 75
-            assert server.words == (
-                f"port {port} is taken: another process listens on it. End that one, or choose another port."
-            )
+        async with started(f"--model={tiny}", *FREE_PORTS, f"--http-port={port}") as server:
+            assert await server.end() == 75
+        assert server.words == TAKEN.format(port)
+        free = dict.fromkeys(("grpc_port", "http_port", "control_port", "metrics_port"), 0)
+        for name in free:
+            settings = Settings(model_path=tiny, listen_address=LOOPBACK, **(free | {name: port}))
+            with pytest.raises(UnservableError) as refused:
+                await Server(settings).serve()
+            assert (refused.value.exit.code, refused.value.exit.words) == (75, TAKEN.format(port))
 
 
 async def test_two_servers_never_share_a_port(tiny: Path) -> None:

@@ -233,49 +233,6 @@ async def test_an_engine_that_breaks_ends_the_server_with_words(tiny: Path, monk
     assert "a bug" in ended.words
 
 
-async def test_after_many_mixed_requests_nothing_is_left(tiny: Path) -> None:
-    async with running(tiny, slots=3, max_pending=8, request_timeout_seconds=20) as server:
-
-        async def finished(number: int) -> None:
-            await server.stub.Generate(greedy(f"the time {number}", 20 + number))
-
-        async def cancelled(number: int) -> None:
-            stream = server.stub.GenerateStream(greedy(f"of {number}", LONG))
-            for _ in range(number % 4):
-                await stream.read()
-            stream.cancel()
-
-        async def late(number: int) -> None:
-            await server.stub.Generate(greedy(f"new {number}", LONG), timeout=0.02 * (1 + number % 5))
-
-        async def refused(number: int) -> None:
-            await server.stub.Generate(greedy("x" * 5000, 1 + number))
-
-        kinds = (finished, cancelled, late, refused)
-        async with asyncio.timeout(PATIENCE_SECONDS * 2):
-            results = await asyncio.gather(
-                *(kinds[number % len(kinds)](number) for number in range(120)), return_exceptions=True
-            )
-        unexpected = [
-            result
-            for result in results
-            if result is not None and not isinstance(result, grpc.aio.AioRpcError | asyncio.CancelledError)
-        ]
-        assert unexpected == []
-        status = await server.until(queued=0, active=0)
-        requests = status.requests
-        assert requests.accepted == requests.finished + requests.cancelled
-        assert requests.failed == 0
-        assert requests.finished > 0
-        assert requests.cancelled > 0
-        assert requests.refused > 0
-        # All slots work: as many requests as there are slots run at the same time.
-        answers = await asyncio.gather(
-            *(server.client.generate("the", max_tokens=30, sampling=GREEDY) for _ in range(3))
-        )
-        assert len({answer.text for answer in answers}) == 1
-
-
 async def test_what_happened_can_be_scraped(tiny: Path) -> None:
     async with running(tiny, max_pending=0) as server:
         await server.client.generate("the time", max_tokens=7, sampling=GREEDY)

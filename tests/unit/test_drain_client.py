@@ -60,6 +60,9 @@ class ControlServer(control_pb2_grpc.ControlServicer):
     ) -> control_pb2.CancelRequestResponse:
         raise NotImplementedError("the operator cancels no request by its name")
 
+    def WatchStatus(self, request: control_pb2.WatchStatusRequest, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        raise NotImplementedError("the operator asks, it does not watch")
+
     async def _admit(self, context: Any) -> None:
         if self.silent:
             await asyncio.Event().wait()

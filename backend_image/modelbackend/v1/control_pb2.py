@@ -25,35 +25,39 @@ _sym_db = _symbol_database.Default()
 from modelbackend.v1 import model_info_pb2 as modelbackend_dot_v1_dot_model__info__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dmodelbackend/v1/control.proto\x12\x0fmodelbackend.v1\x1a modelbackend/v1/model_info.proto\"\xbe\x03\n\x06Status\x12+\n\x08identity\x18\x01 \x01(\x0b\x32\x19.modelbackend.v1.Identity\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.modelbackend.v1.State\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x15\n\rload_progress\x18\x04 \x01(\x02\x12\x0e\n\x06queued\x18\x05 \x01(\r\x12\x0e\n\x06\x61\x63tive\x18\x06 \x01(\r\x12\"\n\x1aoldest_request_age_seconds\x18\x07 \x01(\x01\x12\r\n\x05slots\x18\x08 \x01(\r\x12$\n\x17\x64rain_remaining_seconds\x18\t \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0b\x63pu_library\x18\n \x01(\t\x12\x17\n\x0fllama_cpp_build\x18\x0b \x01(\t\x12)\n\x05model\x18\x0c \x01(\x0b\x32\x1a.modelbackend.v1.ModelInfo\x12\x32\n\x08requests\x18\r \x01(\x0b\x32 .modelbackend.v1.RequestCounters\x12\x16\n\x0euptime_seconds\x18\x0e \x01(\x01\x42\x1a\n\x18_drain_remaining_seconds\"z\n\x0fRequestCounters\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x04\x12\x0f\n\x07started\x18\x02 \x01(\x04\x12\x10\n\x08\x66inished\x18\x03 \x01(\x04\x12\x11\n\tcancelled\x18\x04 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x05 \x01(\x04\x12\x0f\n\x07refused\x18\x06 \x01(\x04\"\x12\n\x10GetStatusRequest\"<\n\x11GetStatusResponse\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x17.modelbackend.v1.Status\"B\n\x0c\x44rainRequest\x12\x1d\n\x10\x64\x65\x61\x64line_seconds\x18\x01 \x01(\x01H\x00\x88\x01\x01\x42\x13\n\x11_deadline_seconds\"8\n\rDrainResponse\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x17.modelbackend.v1.Status\"*\n\x14\x43\x61ncelRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"*\n\x15\x43\x61ncelRequestResponse\x12\x11\n\tcancelled\x18\x01 \x01(\r\"\x1e\n\x0c\x41\x62ortRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"8\n\rAbortResponse\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x17.modelbackend.v1.Status*}\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_LOADING\x10\x01\x12\x11\n\rSTATE_SERVING\x10\x02\x12\x12\n\x0eSTATE_DRAINING\x10\x03\x12\x11\n\rSTATE_STOPPED\x10\x04\x12\x10\n\x0cSTATE_FAILED\x10\x05\x32\xcd\x02\n\x07\x43ontrol\x12R\n\tGetStatus\x12!.modelbackend.v1.GetStatusRequest\x1a\".modelbackend.v1.GetStatusResponse\x12\x46\n\x05\x44rain\x12\x1d.modelbackend.v1.DrainRequest\x1a\x1e.modelbackend.v1.DrainResponse\x12^\n\rCancelRequest\x12%.modelbackend.v1.CancelRequestRequest\x1a&.modelbackend.v1.CancelRequestResponse\x12\x46\n\x05\x41\x62ort\x12\x1d.modelbackend.v1.AbortRequest\x1a\x1e.modelbackend.v1.AbortResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dmodelbackend/v1/control.proto\x12\x0fmodelbackend.v1\x1a modelbackend/v1/model_info.proto\"\xb5\x04\n\x06Status\x12+\n\x08identity\x18\x01 \x01(\x0b\x32\x19.modelbackend.v1.Identity\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.modelbackend.v1.State\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x15\n\rload_progress\x18\x04 \x01(\x02\x12\x0e\n\x06queued\x18\x05 \x01(\r\x12\x0e\n\x06\x61\x63tive\x18\x06 \x01(\r\x12\"\n\x1aoldest_request_age_seconds\x18\x07 \x01(\x01\x12\r\n\x05slots\x18\x08 \x01(\r\x12$\n\x17\x64rain_remaining_seconds\x18\t \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0b\x63pu_library\x18\n \x01(\t\x12\x17\n\x0fllama_cpp_build\x18\x0b \x01(\t\x12)\n\x05model\x18\x0c \x01(\x0b\x32\x1a.modelbackend.v1.ModelInfo\x12\x32\n\x08requests\x18\r \x01(\x0b\x32 .modelbackend.v1.RequestCounters\x12\x16\n\x0euptime_seconds\x18\x0e \x01(\x01\x12\x14\n\x0c\x63\x61\x63he_tokens\x18\x0f \x01(\x04\x12\x18\n\x10\x63\x61\x63he_tokens_max\x18\x10 \x01(\x04\x12 \n\x18prompt_tokens_per_second\x18\x11 \x01(\x01\x12#\n\x1bgenerated_tokens_per_second\x18\x12 \x01(\x01\x42\x1a\n\x18_drain_remaining_seconds\"z\n\x0fRequestCounters\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x04\x12\x0f\n\x07started\x18\x02 \x01(\x04\x12\x10\n\x08\x66inished\x18\x03 \x01(\x04\x12\x11\n\tcancelled\x18\x04 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x05 \x01(\x04\x12\x0f\n\x07refused\x18\x06 \x01(\x04\"\x12\n\x10GetStatusRequest\"<\n\x11GetStatusResponse\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x17.modelbackend.v1.Status\"\x14\n\x12WatchStatusRequest\">\n\x13WatchStatusResponse\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x17.modelbackend.v1.Status\"B\n\x0c\x44rainRequest\x12\x1d\n\x10\x64\x65\x61\x64line_seconds\x18\x01 \x01(\x01H\x00\x88\x01\x01\x42\x13\n\x11_deadline_seconds\"8\n\rDrainResponse\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x17.modelbackend.v1.Status\"*\n\x14\x43\x61ncelRequestRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"*\n\x15\x43\x61ncelRequestResponse\x12\x11\n\tcancelled\x18\x01 \x01(\r\"\x1e\n\x0c\x41\x62ortRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"8\n\rAbortResponse\x12\'\n\x06status\x18\x01 \x01(\x0b\x32\x17.modelbackend.v1.Status*}\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_LOADING\x10\x01\x12\x11\n\rSTATE_SERVING\x10\x02\x12\x12\n\x0eSTATE_DRAINING\x10\x03\x12\x11\n\rSTATE_STOPPED\x10\x04\x12\x10\n\x0cSTATE_FAILED\x10\x05\x32\xa9\x03\n\x07\x43ontrol\x12R\n\tGetStatus\x12!.modelbackend.v1.GetStatusRequest\x1a\".modelbackend.v1.GetStatusResponse\x12Z\n\x0bWatchStatus\x12#.modelbackend.v1.WatchStatusRequest\x1a$.modelbackend.v1.WatchStatusResponse0\x01\x12\x46\n\x05\x44rain\x12\x1d.modelbackend.v1.DrainRequest\x1a\x1e.modelbackend.v1.DrainResponse\x12^\n\rCancelRequest\x12%.modelbackend.v1.CancelRequestRequest\x1a&.modelbackend.v1.CancelRequestResponse\x12\x46\n\x05\x41\x62ort\x12\x1d.modelbackend.v1.AbortRequest\x1a\x1e.modelbackend.v1.AbortResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'modelbackend.v1.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STATE']._serialized_start=1043
-  _globals['_STATE']._serialized_end=1168
+  _globals['_STATE']._serialized_start=1248
+  _globals['_STATE']._serialized_end=1373
   _globals['_STATUS']._serialized_start=85
-  _globals['_STATUS']._serialized_end=531
-  _globals['_REQUESTCOUNTERS']._serialized_start=533
-  _globals['_REQUESTCOUNTERS']._serialized_end=655
-  _globals['_GETSTATUSREQUEST']._serialized_start=657
-  _globals['_GETSTATUSREQUEST']._serialized_end=675
-  _globals['_GETSTATUSRESPONSE']._serialized_start=677
-  _globals['_GETSTATUSRESPONSE']._serialized_end=737
-  _globals['_DRAINREQUEST']._serialized_start=739
-  _globals['_DRAINREQUEST']._serialized_end=805
-  _globals['_DRAINRESPONSE']._serialized_start=807
-  _globals['_DRAINRESPONSE']._serialized_end=863
-  _globals['_CANCELREQUESTREQUEST']._serialized_start=865
-  _globals['_CANCELREQUESTREQUEST']._serialized_end=907
-  _globals['_CANCELREQUESTRESPONSE']._serialized_start=909
-  _globals['_CANCELREQUESTRESPONSE']._serialized_end=951
-  _globals['_ABORTREQUEST']._serialized_start=953
-  _globals['_ABORTREQUEST']._serialized_end=983
-  _globals['_ABORTRESPONSE']._serialized_start=985
-  _globals['_ABORTRESPONSE']._serialized_end=1041
-  _globals['_CONTROL']._serialized_start=1171
-  _globals['_CONTROL']._serialized_end=1504
+  _globals['_STATUS']._serialized_end=650
+  _globals['_REQUESTCOUNTERS']._serialized_start=652
+  _globals['_REQUESTCOUNTERS']._serialized_end=774
+  _globals['_GETSTATUSREQUEST']._serialized_start=776
+  _globals['_GETSTATUSREQUEST']._serialized_end=794
+  _globals['_GETSTATUSRESPONSE']._serialized_start=796
+  _globals['_GETSTATUSRESPONSE']._serialized_end=856
+  _globals['_WATCHSTATUSREQUEST']._serialized_start=858
+  _globals['_WATCHSTATUSREQUEST']._serialized_end=878
+  _globals['_WATCHSTATUSRESPONSE']._serialized_start=880
+  _globals['_WATCHSTATUSRESPONSE']._serialized_end=942
+  _globals['_DRAINREQUEST']._serialized_start=944
+  _globals['_DRAINREQUEST']._serialized_end=1010
+  _globals['_DRAINRESPONSE']._serialized_start=1012
+  _globals['_DRAINRESPONSE']._serialized_end=1068
+  _globals['_CANCELREQUESTREQUEST']._serialized_start=1070
+  _globals['_CANCELREQUESTREQUEST']._serialized_end=1112
+  _globals['_CANCELREQUESTRESPONSE']._serialized_start=1114
+  _globals['_CANCELREQUESTRESPONSE']._serialized_end=1156
+  _globals['_ABORTREQUEST']._serialized_start=1158
+  _globals['_ABORTREQUEST']._serialized_end=1188
+  _globals['_ABORTRESPONSE']._serialized_start=1190
+  _globals['_ABORTRESPONSE']._serialized_end=1246
+  _globals['_CONTROL']._serialized_start=1376
+  _globals['_CONTROL']._serialized_end=1801
 # @@protoc_insertion_point(module_scope)

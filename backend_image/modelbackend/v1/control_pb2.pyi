@@ -67,6 +67,10 @@ class Status(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
     UPTIME_SECONDS_FIELD_NUMBER: _builtins.int
+    CACHE_TOKENS_FIELD_NUMBER: _builtins.int
+    CACHE_TOKENS_MAX_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_PER_SECOND_FIELD_NUMBER: _builtins.int
+    GENERATED_TOKENS_PER_SECOND_FIELD_NUMBER: _builtins.int
     state: Global___State.ValueType
     message: _builtins.str
     """For people: what the state means just now, or why it failed."""
@@ -88,6 +92,16 @@ class Status(_message.Message):
     """Commit and version of llama.cpp, for example "llama-cpp-python 0.3.36, ggml 0.25.3"."""
     uptime_seconds: _builtins.float
     """Seconds since the process started."""
+    cache_tokens: _builtins.int
+    """Tokens in the KV cache; those that ended requests left for others to begin with, too."""
+    cache_tokens_max: _builtins.int
+    """So many fit; 0 for a model that makes vectors, and until one is loaded."""
+    prompt_tokens_per_second: _builtins.float
+    """Of the last requests, smoothed, each by itself: tokens of its prompt by the time from its slot to its first token.
+    0 before there was one.
+    """
+    generated_tokens_per_second: _builtins.float
+    """The same of the tokens after its first one, by the time that they took."""
     @_builtins.property
     def identity(self) -> _model_info_pb2.Identity: ...
     @_builtins.property
@@ -113,10 +127,14 @@ class Status(_message.Message):
         model: _model_info_pb2.ModelInfo | None = ...,
         requests: Global___RequestCounters | None = ...,
         uptime_seconds: _builtins.float = ...,
+        cache_tokens: _builtins.int = ...,
+        cache_tokens_max: _builtins.int = ...,
+        prompt_tokens_per_second: _builtins.float = ...,
+        generated_tokens_per_second: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_drain_remaining_seconds", b"_drain_remaining_seconds", "drain_remaining_seconds", b"drain_remaining_seconds", "identity", b"identity", "model", b"model", "requests", b"requests"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_drain_remaining_seconds", b"_drain_remaining_seconds", "active", b"active", "cpu_library", b"cpu_library", "drain_remaining_seconds", b"drain_remaining_seconds", "identity", b"identity", "llama_cpp_build", b"llama_cpp_build", "load_progress", b"load_progress", "message", b"message", "model", b"model", "oldest_request_age_seconds", b"oldest_request_age_seconds", "queued", b"queued", "requests", b"requests", "slots", b"slots", "state", b"state", "uptime_seconds", b"uptime_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_drain_remaining_seconds", b"_drain_remaining_seconds", "active", b"active", "cache_tokens", b"cache_tokens", "cache_tokens_max", b"cache_tokens_max", "cpu_library", b"cpu_library", "drain_remaining_seconds", b"drain_remaining_seconds", "generated_tokens_per_second", b"generated_tokens_per_second", "identity", b"identity", "llama_cpp_build", b"llama_cpp_build", "load_progress", b"load_progress", "message", b"message", "model", b"model", "oldest_request_age_seconds", b"oldest_request_age_seconds", "prompt_tokens_per_second", b"prompt_tokens_per_second", "queued", b"queued", "requests", b"requests", "slots", b"slots", "state", b"state", "uptime_seconds", b"uptime_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__drain_remaining_seconds: _TypeAlias = _typing.Literal["drain_remaining_seconds"]  # noqa: Y015
     _WhichOneofArgType__drain_remaining_seconds: _TypeAlias = _typing.Literal["_drain_remaining_seconds", b"_drain_remaining_seconds"]  # noqa: Y015
@@ -200,6 +218,41 @@ class GetStatusResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class WatchStatusRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchStatusRequest: _TypeAlias = WatchStatusRequest  # noqa: Y015
+
+@_typing.final
+class WatchStatusResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def status(self) -> Global___Status: ...
+    def __init__(
+        self,
+        *,
+        status: Global___Status | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchStatusResponse: _TypeAlias = WatchStatusResponse  # noqa: Y015
 
 @_typing.final
 class DrainRequest(_message.Message):

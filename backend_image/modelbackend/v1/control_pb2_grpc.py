@@ -43,6 +43,11 @@ class ControlStub:
                 request_serializer=modelbackend_dot_v1_dot_control__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=modelbackend_dot_v1_dot_control__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.WatchStatus = channel.unary_stream(
+                '/modelbackend.v1.Control/WatchStatus',
+                request_serializer=modelbackend_dot_v1_dot_control__pb2.WatchStatusRequest.SerializeToString,
+                response_deserializer=modelbackend_dot_v1_dot_control__pb2.WatchStatusResponse.FromString,
+                _registered_method=True)
         self.Drain = channel.unary_unary(
                 '/modelbackend.v1.Control/Drain',
                 request_serializer=modelbackend_dot_v1_dot_control__pb2.DrainRequest.SerializeToString,
@@ -74,9 +79,17 @@ class ControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchStatus(self, request, context):
+        """The status now, and anew whenever its state or the number of queued or active requests is another one, at most ten
+        times a second. Ends after STOPPED or FAILED, or with the process. So one sees a drain move.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Drain(self, request, context):
         """Takes nothing new from now on, and lets what was accepted (running and queued) finish. Answers at once;
-        ask GetStatus for the rest. There is no way back to SERVING.
+        GetStatus or WatchStatus tell the rest. There is no way back to SERVING.
 
         May be repeated, by a caller that was restarted or that lengthens or shortens the time: the last deadline
         counts. The deadline alone cuts nothing and ends no process: whether a busy server is forced is the
@@ -115,6 +128,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=modelbackend_dot_v1_dot_control__pb2.GetStatusRequest.FromString,
                     response_serializer=modelbackend_dot_v1_dot_control__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'WatchStatus': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchStatus,
+                    request_deserializer=modelbackend_dot_v1_dot_control__pb2.WatchStatusRequest.FromString,
+                    response_serializer=modelbackend_dot_v1_dot_control__pb2.WatchStatusResponse.SerializeToString,
             ),
             'Drain': grpc.unary_unary_rpc_method_handler(
                     servicer.Drain,
@@ -163,6 +181,33 @@ class Control:
             '/modelbackend.v1.Control/GetStatus',
             modelbackend_dot_v1_dot_control__pb2.GetStatusRequest.SerializeToString,
             modelbackend_dot_v1_dot_control__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/modelbackend.v1.Control/WatchStatus',
+            modelbackend_dot_v1_dot_control__pb2.WatchStatusRequest.SerializeToString,
+            modelbackend_dot_v1_dot_control__pb2.WatchStatusResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,9 +39,13 @@ class ControlStub:
     def __new__(cls, channel: _aio.Channel) -> ControlAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetStatusRequest, _control_pb2.GetStatusResponse]
     """What the server is doing now."""
+    WatchStatus: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchStatusRequest, _control_pb2.WatchStatusResponse]
+    """The status now, and anew whenever its state or the number of queued or active requests is another one, at most ten
+    times a second. Ends after STOPPED or FAILED, or with the process. So one sees a drain move.
+    """
     Drain: _grpc.UnaryUnaryMultiCallable[_control_pb2.DrainRequest, _control_pb2.DrainResponse]
     """Takes nothing new from now on, and lets what was accepted (running and queued) finish. Answers at once;
-    ask GetStatus for the rest. There is no way back to SERVING.
+    GetStatus or WatchStatus tell the rest. There is no way back to SERVING.
 
     May be repeated, by a caller that was restarted or that lengthens or shortens the time: the last deadline
     counts. The deadline alone cuts nothing and ends no process: whether a busy server is forced is the
@@ -73,9 +77,13 @@ class ControlAsyncStub(ControlStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_control_pb2.GetStatusRequest, _control_pb2.GetStatusResponse]  # type: ignore[assignment]
     """What the server is doing now."""
+    WatchStatus: _aio.UnaryStreamMultiCallable[_control_pb2.WatchStatusRequest, _control_pb2.WatchStatusResponse]  # type: ignore[assignment]
+    """The status now, and anew whenever its state or the number of queued or active requests is another one, at most ten
+    times a second. Ends after STOPPED or FAILED, or with the process. So one sees a drain move.
+    """
     Drain: _aio.UnaryUnaryMultiCallable[_control_pb2.DrainRequest, _control_pb2.DrainResponse]  # type: ignore[assignment]
     """Takes nothing new from now on, and lets what was accepted (running and queued) finish. Answers at once;
-    ask GetStatus for the rest. There is no way back to SERVING.
+    GetStatus or WatchStatus tell the rest. There is no way back to SERVING.
 
     May be repeated, by a caller that was restarted or that lengthens or shortens the time: the last deadline
     counts. The deadline alone cuts nothing and ends no process: whether a busy server is forced is the
@@ -112,13 +120,23 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         """What the server is doing now."""
 
     @_abc_1.abstractmethod
+    def WatchStatus(
+        self,
+        request: _control_pb2.WatchStatusRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_control_pb2.WatchStatusResponse], _abc.AsyncIterator[_control_pb2.WatchStatusResponse]]:
+        """The status now, and anew whenever its state or the number of queued or active requests is another one, at most ten
+        times a second. Ends after STOPPED or FAILED, or with the process. So one sees a drain move.
+        """
+
+    @_abc_1.abstractmethod
     def Drain(
         self,
         request: _control_pb2.DrainRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.DrainResponse, _abc.Awaitable[_control_pb2.DrainResponse]]:
         """Takes nothing new from now on, and lets what was accepted (running and queued) finish. Answers at once;
-        ask GetStatus for the rest. There is no way back to SERVING.
+        GetStatus or WatchStatus tell the rest. There is no way back to SERVING.
 
         May be repeated, by a caller that was restarted or that lengthens or shortens the time: the last deadline
         counts. The deadline alone cuts nothing and ends no process: whether a busy server is forced is the
