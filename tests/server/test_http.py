@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import socket
 import struct
+import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -126,6 +128,23 @@ async def test_a_stream_is_server_sent_events_that_end_with_done(tiny: Path) -> 
         # The connection serves on.
         async with client.post(CHAT, json=LONG_CHAT | {"max_tokens": 5, "stream": False}) as response:
             assert response.status == 200
+
+
+async def test_curl_gets_a_stream_and_an_error_with_its_status(tiny: Path) -> None:
+    curl = shutil.which("curl")
+    if curl is None:
+        pytest.skip("curl is not on this machine")
+    async with running(tiny) as server:
+
+        async def ask_with_curl(body: Mapping[str, Any]) -> str:
+            call = [curl, "--silent", "--no-buffer", "--write-out", "%{http_code}", server.url + CHAT, "--json"]
+            found = await asyncio.to_thread(subprocess.run, [*call, json.dumps(body)], capture_output=True, check=True)
+            return found.stdout.decode()
+
+        assert (await ask_with_curl(LONG_CHAT | {"max_tokens": 5})).endswith("data: [DONE]\n\n200")
+        refused = await ask_with_curl(LONG_CHAT | {"n": 2})
+    assert refused.endswith("400")
+    assert json.loads(refused.removesuffix("400"))["error"]["param"] == "n"
 
 
 async def test_a_reader_that_takes_nothing_holds_back_only_itself_and_is_cut_off(tiny: Path) -> None:
