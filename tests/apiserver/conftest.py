@@ -25,8 +25,15 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
             for plural in PLURALS:
                 server.install(read_crd(plural))
             yield server
+            assert refused_to_the_operator(server) == set(), "the rights in the chart do not suffice"
     except BinariesMissingError as missing:
         pytest.fail(str(missing), pytrace=False)
+
+
+def refused_to_the_operator(server: ApiServer) -> set[tuple[str, str]]:
+    """Verb and resource, over all tests. One takes the right to disruption budgets away, to see what comes of it."""
+    calls = (call for call in server.calls() if call.user.endswith(":modelbackend-operator"))
+    return {(c.verb, c.resource) for c in calls if c.status == 403 and c.resource != "poddisruptionbudgets"}
 
 
 @pytest.fixture

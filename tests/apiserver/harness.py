@@ -31,6 +31,13 @@ MERGE_PATCH = "application/merge-patch+json"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}],
+}
+
 Json = dict[str, Any]
 
 
@@ -65,6 +72,19 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Call:
+    """What an account asked of the API server, and the HTTP status that it was answered with."""
+
+    user: str
+    verb: str
+    group: str
+    resource: str
+    """With its subresource: `pods/status`."""
+    namespace: str
+    status: int
+
+
+@dataclass(frozen=True)
 class ApiServer:
     """A running API server, and an administrator's way in."""
 
@@ -73,6 +93,18 @@ class ApiServer:
     token: str
     kubeconfig: Path
     bin_folder: Path
+    audit_log: Path
+
+    def calls(self) -> Iterator[Call]:
+        """All that service accounts asked so far; discovery is left out."""
+        for line in self.audit_log.read_text().splitlines():
+            event = json.loads(line)
+            if "objectRef" in event and "responseStatus" in event:
+                of = event["objectRef"]
+                resource = "/".join(filter(None, (of.get("resource"), of.get("subresource"))))
+                group, namespace = of.get("apiGroup", ""), of.get("namespace", "")
+                status = event["responseStatus"].get("code", 0)
+                yield Call(event["user"]["username"], event["verb"], group, resource, namespace, status)
 
     def request(
         self,
@@ -168,6 +200,8 @@ def _start_apiserver(
     (port,) = _free_ports(1)
     key = folder / "service-accounts.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
+    audit_policy = folder / "audit-policy.yaml"
+    audit_policy.write_text(yaml.safe_dump(AUDIT_POLICY))
     tokens = folder / "tokens.csv"
     tokens.write_text(f"{ADMIN_TOKEN},admin,admin,system:masters\n")
     process = programs.enter_context(
@@ -188,6 +222,8 @@ def _start_apiserver(
             "--endpoint-reconciler-type=none",
             # No controller makes the ServiceAccount that this would ask for.
             "--disable-admission-plugins=ServiceAccount",
+            f"--audit-policy-file={audit_policy}",
+            f"--audit-log-path={folder / 'audit.log'}",
             *flags,
         )
     )
@@ -198,6 +234,7 @@ def _start_apiserver(
         token=ADMIN_TOKEN,
         kubeconfig=folder / "kubeconfig",
         bin_folder=bin_folder,
+        audit_log=folder / "audit.log",
     )
     _await_program(process, folder / "kube-apiserver.log", lambda: _is_ready(server))
     _write_kubeconfig(server)
