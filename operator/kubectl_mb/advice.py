@@ -13,6 +13,10 @@ _PROOF = (
     "the kubelet's report once node {node} is back, its reboot, its out-of-service taint, or your word that no process "
     "of the pod runs: kubectl mb attest {port} --pod {uid} --reason WHY"
 )
+_PROOF_WITHOUT_POD = (
+    "a later reboot of node {node}, its out-of-service taint, or your word that no process of the pod runs: "
+    "kubectl mb attest {port} --pod {uid} --reason WHY"
+)
 _PICK_PORT = "the end of the holder, or another exposure.nodePort, or none"
 _EDIT = "a change of the spec that does what the sentence says"
 
@@ -55,13 +59,13 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.PINNED_PORT_TAKEN: _PICK_PORT,
     Reason.PINNED_PORT_WITHHELD: "the end of the reuse delay, or proof (kubectl mb ports says which), or no pin",
     Reason.DENIED: "whoever owns the quota, the policy or the webhook; the write is tried again until then",
-    Reason.PORT_WITHHELD: _PROOF,
+    Reason.PORT_WITHHELD: _PROOF_WITHOUT_POD,
     Reason.UNCONFIRMED: _PROOF,
     Reason.STILL_ANSWERING: "the end of that process on node {node}: it runs, whatever was said",
     Reason.ATTESTATION_REFUSED: "an attestation of the pod that the port is held for: {uid}",
     Reason.NODE_RETURNED: "the operator's setting evidence.nodeRemoved, which must be Withhold in this cluster",
     Reason.VOLUME_HELD_BY_WITNESS: _PROOF,
-    Reason.POD_MISSING: _PROOF,
+    Reason.POD_MISSING: _PROOF_WITHOUT_POD,
 }
 """Complete but for what needs nothing (`UNTOLD`); a test holds it so."""
 
@@ -73,6 +77,7 @@ class About:
     """What a wait is about, for the sentence; a word that is not known is left for the reader to fill in."""
 
     name: str
+    """As it is typed: `smollm2 -n models`."""
     pod: str | None = None
     node: str | None = None
     port: int | None = None

@@ -12,11 +12,13 @@ from kubectl_mb.holders import holders_of
 from kubectl_mb.sight import Sight, condition, deleted_at
 from modelbackend_operator.api import FINALIZER, Condition, ConditionEntry, Instance, InstancePhase, PortClaimStatus
 from modelbackend_operator.kinds import Raw
-from modelbackend_operator.model import ClaimPhase
+from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.reading import mapping
 from modelbackend_operator.reasons import Reason
 
 NOT_OBSERVED = "NotObserved"
+UNSEEN = -1
+"""observedGeneration by default."""
 FOREIGN_FINALIZER = "ForeignFinalizer"
 PROOF_FINALIZER = "AwaitingFinalizer"
 
@@ -50,7 +52,7 @@ def _unseen(sight: Sight) -> Iterator[Cause]:
         return
     observed, generation = sight.status.observed_generation, sight.backend["metadata"].get("generation", 0)
     if observed is None or observed < generation:
-        seen = "has not been looked at yet" if observed in (None, -1) else f"was seen at generation {observed}"
+        seen = "has not been looked at yet" if observed in (None, UNSEEN) else f"was seen at generation {observed}"
         yield Cause(
             "backend",
             NOT_OBSERVED,
@@ -69,7 +71,7 @@ def _instances(sight: Sight) -> Iterator[Cause]:
             yield cause
         successor = entry.successor
         if successor is not None and successor.reason:
-            about = About(sight.name, successor.pod.name, None, successor.port, successor.pod.uid)
+            about = About(sight.as_typed, successor.pod.name, None, successor.port, successor.pod.uid)
             yield Cause(
                 f"instance {entry.ordinal}, successor",
                 successor.reason,
@@ -118,7 +120,7 @@ def _about(sight: Sight, entry: Instance) -> About:
     pod, node = entry.pod, entry.node.name if entry.node is not None else None
     if node is None and pod is not None:
         node = mapping(mapping(sight.pod(pod.uid)).get("spec")).get("nodeName")
-    return About(sight.name, pod.name if pod else None, node, entry.port, pod.uid if pod else None)
+    return About(sight.as_typed, pod.name if pod else None, node, entry.port, pod.uid if pod else None)
 
 
 def _condition_since(sight: Sight, reason: str) -> datetime | None:
@@ -129,7 +131,9 @@ def _condition_since(sight: Sight, reason: str) -> datetime | None:
 
 
 def _conditions(sight: Sight) -> Iterator[Cause]:
-    """What the status says of the whole and no instance says of itself."""
+    """What the status says of the whole and no instance says of itself; before the first look it says nothing."""
+    if sight.status.observed_generation == UNSEEN:
+        return
     told = {entry.reason for entry in sight.status.instances}
     for kind in (Condition.STALLED, Condition.RECONCILING, Condition.READY):
         entry = condition(sight.status, kind)
@@ -147,7 +151,7 @@ def _of_condition(sight: Sight, entry: ConditionEntry) -> Cause:
         entry.last_transition_time,
         holders_of(sight, reason, None),
         None,
-        advice(reason, About(sight.name)),
+        advice(reason, About(sight.as_typed)),
     )
 
 
@@ -172,7 +176,9 @@ def _port(sight: Sight, claim: Raw, status: PortClaimStatus) -> Cause:
         None,
         advice(
             reason,
-            About(sight.name, pod.name if pod else None, node.name if node else None, port, pod.uid if pod else None),
+            About(
+                sight.as_typed, pod.name if pod else None, node.name if node else None, port, pod.uid if pod else None
+            ),
         ),
     )
 

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+import yaml
 from kubernetes.aio import client as kubernetes_client
 from kubernetes.aio import config as kubernetes_config
 
@@ -45,7 +46,7 @@ async def connected(target: Target) -> AsyncIterator[Session]:
             config_file=target.kubeconfig, context=target.context, client_configuration=configuration
         )
         namespace = target.namespace or _namespace_of_context(target)
-    except (kubernetes_config.ConfigException, OSError) as error:
+    except (kubernetes_config.ConfigException, OSError, yaml.YAMLError) as error:
         hint = "name a file with --kubeconfig or KUBECONFIG, and one of its contexts with --context"
         raise Trouble(Exit.UNAVAILABLE, f"no way to a cluster: {error}; {hint}") from error
     client = kubernetes_client.ApiClient(configuration)

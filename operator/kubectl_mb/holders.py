@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from kubectl_mb.sight import Sight, status_of
 from modelbackend_operator.api import Instance, InstancePhase, PortClaimStatus
 from modelbackend_operator.kinds import Raw
-from modelbackend_operator.model import ClaimPhase
-from modelbackend_operator.observe import lease_from, node_trouble
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.observe.lease import lease_from
+from modelbackend_operator.observe.node import node_trouble
 from modelbackend_operator.reading import entries, mapping
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.timestamps import rfc3339

@@ -7,7 +7,7 @@ from kubectl_mb.clock import age
 from kubectl_mb.sight import condition, status_of
 from modelbackend_operator.api import Condition, PortClaimStatus
 from modelbackend_operator.kinds import Raw
-from modelbackend_operator.model import ClaimPhase
+from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.reading import mapping
 from modelbackend_operator.timestamps import parse_time
 

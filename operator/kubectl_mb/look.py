@@ -10,7 +10,7 @@ from modelbackend_operator.api import MODELBACKEND_KIND, Condition
 from modelbackend_operator.conditions import PORT_TROUBLES
 from modelbackend_operator.kinds import Kind, Raw
 from modelbackend_operator.manifests import lease_name
-from modelbackend_operator.observe import model_of
+from modelbackend_operator.observe.backend import model_of
 from modelbackend_operator.reading import owner_uid
 
 OPERATOR_NAMESPACE = "modelbackend-system"

@@ -15,7 +15,8 @@ from kubectl_mb.sight import status_of
 from kubectl_mb.troubles import Exit, Trouble, trouble_of
 from modelbackend_operator.api import ANNOTATION_ATTEST, ANNOTATION_EXTEND, ANNOTATION_FORCE, OrderEntry, claim_name
 from modelbackend_operator.kinds import Kind, Raw
-from modelbackend_operator.model import ClaimPhase, OrderKind
+from modelbackend_operator.model.backend import OrderKind
+from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.orders import ALL, EXTENSION_MAX_SECONDS, TEXT_MAX_CHARACTERS
 from modelbackend_operator.reading import annotations, mapping
 from modelbackend_operator.reasons import Reason

@@ -10,18 +10,16 @@ from typing import Any
 from kubectl_mb.sight import Sight, status_of
 from modelbackend_operator.instances import claim_naming, port_fits, stop_reason
 from modelbackend_operator.kinds import Raw
-from modelbackend_operator.model import (
-    Backend,
-    Claim,
-    ClaimPhase,
-    Observation,
-    Pod,
-    Ports,
-    Ref,
-    Rollout,
-    StopReason,
-)
-from modelbackend_operator.observe import backend_from, claim_from, pod_from
+from modelbackend_operator.model.backend import Backend, Rollout
+from modelbackend_operator.model.claim import Claim, ClaimPhase
+from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.model.ports import Ports
+from modelbackend_operator.model.ref import Ref
+from modelbackend_operator.model.stop import StopReason
+from modelbackend_operator.observe.backend import backend_from
+from modelbackend_operator.observe.claim import claim_from
+from modelbackend_operator.observe.pod import pod_from
 from modelbackend_operator.pod_template import template_hash
 from modelbackend_operator.reading import mapping
 from modelbackend_operator.spec import InvalidSpec, read_spec
@@ -73,7 +71,8 @@ def plan_of(sight: Sight, planned: Raw) -> Plan:
 def _as_edited(sight: Sight, planned: Raw) -> Backend:
     """With the identity and the status of the object that is there; whether hostPath is allowed is not known here."""
     live = sight.backend
-    backend = backend_from({"status": {}, **planned}, allow_host_path=True)
+    metadata = {"resourceVersion": "", **planned["metadata"]}  # a dry run of a new one has none
+    backend = backend_from({"status": {}, **planned, "metadata": metadata}, allow_host_path=True)
     if live is None:
         return backend
     uid, version = live["metadata"]["uid"], live["metadata"]["resourceVersion"]
@@ -168,9 +167,12 @@ def _changes(live: Raw | None, planned: Raw) -> Iterator[Change]:
 def _differences(path: tuple[str, ...], before: Any, after: Any) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
     if before == after:
         return
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for key in sorted({*before, *after}):
-            yield from _differences((*path, key), before.get(key), after.get(key))
+    both = (before, after)
+    if any(isinstance(side, Mapping) and side for side in both) and all(
+        s is None or isinstance(s, Mapping) for s in both
+    ):
+        for key in sorted({*mapping(before), *mapping(after)}):
+            yield from _differences((*path, key), mapping(before).get(key), mapping(after).get(key))
     else:
         yield path, before, after
 

@@ -17,7 +17,7 @@ from kubectl_mb.sight import Sight
 from kubectl_mb.troubles import Exit, Trouble, trouble_of
 from modelbackend_operator.api import API_VERSION, FINALIZER, MODELBACKEND_KIND, PORTCLAIM_KIND, PortClaimStatus
 from modelbackend_operator.kinds import Kind, Raw
-from modelbackend_operator.observe import pod_from
+from modelbackend_operator.observe.pod import pod_from
 from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reading import has_finalizer, mapping, terminating
 from modelbackend_operator.timestamps import rfc3339

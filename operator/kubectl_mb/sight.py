@@ -6,7 +6,7 @@ from datetime import datetime
 
 from modelbackend_operator.api import Condition, ConditionEntry, Instance, ModelBackendStatus
 from modelbackend_operator.kinds import Raw
-from modelbackend_operator.observe import model_of
+from modelbackend_operator.observe.backend import model_of
 from modelbackend_operator.reading import mapping
 from modelbackend_operator.timestamps import parse_time
 
@@ -35,6 +35,10 @@ class Sight:
     @property
     def title(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def as_typed(self) -> str:
+        return f"{self.name} -n {self.namespace}"
 
     @property
     def status(self) -> ModelBackendStatus:

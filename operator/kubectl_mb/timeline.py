@@ -11,8 +11,9 @@ from enum import StrEnum
 from kubectl_mb.sight import Sight
 from modelbackend_operator.api import READINESS_GATE, PortClaimStatus
 from modelbackend_operator.kinds import Raw
-from modelbackend_operator.model import ClaimPhase
-from modelbackend_operator.observe import lease_from, pod_from
+from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.observe.lease import lease_from
+from modelbackend_operator.observe.pod import pod_from
 from modelbackend_operator.reading import created_at, entries, mapping
 from modelbackend_operator.timestamps import parse_time
 

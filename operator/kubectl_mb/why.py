@@ -1,5 +1,6 @@
 """The words of `kubectl mb why`."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -11,6 +12,8 @@ from kubectl_mb.clock import since_words, until_words
 from kubectl_mb.sight import Sight, condition
 from modelbackend_operator.api import Condition
 from modelbackend_operator.timestamps import rfc3339
+
+COLUMNS = 110
 
 
 def words(sight: Sight, causes: Sequence[Cause], now: datetime) -> str:
@@ -40,6 +43,8 @@ def _headline(sight: Sight, causes: Sequence[Cause]) -> str:
     ready = condition(sight.status, Condition.READY)
     serves = ready is not None and ready.status == "True"
     state = click.style("serves", fg="green") if serves else click.style("does not serve", fg="red")
+    if not serves and sight.status.endpoints:
+        state = click.style("serves, but not all that is asked for", fg="yellow")
     if sight.backend["metadata"].get("deletionTimestamp"):
         state = click.style("is being deleted", fg="yellow")
     where = ", ".join(f"instance {entry.ordinal} at {entry.address}" for entry in sight.status.endpoints)
@@ -49,15 +54,28 @@ def _headline(sight: Sight, causes: Sequence[Cause]) -> str:
 def _lines(cause: Cause, now: datetime) -> Iterator[str]:
     yield ""
     yield f"{click.style(cause.subject, bold=True)}: {cause.reason}"
-    yield f"  waits for     {cause.waits_for}"
+    yield from _field("waits for", cause.waits_for)
     if cause.since is not None:
-        yield f"  since         {since_words(cause.since, now)}"
+        yield from _field("since", since_words(cause.since, now))
     if cause.until is not None:
-        yield f"  at the latest {until_words(cause.until, now)}"
+        yield from _field("at the latest", until_words(cause.until, now))
     for index, holder in enumerate(cause.held_by):
-        yield f"  {'held by' if index == 0 else '':13} {holder}"
+        yield from _field("" if index else "held by", holder)
     if cause.release:
-        yield f"  released by   {cause.release}"
+        yield from _field("released by", cause.release)
+
+
+def _field(name: str, text: str) -> list[str]:
+    """Wrapped beside its name; a command that is too long for a line is not broken."""
+    first = f"  {name:13} "
+    return textwrap.wrap(
+        text,
+        COLUMNS,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [first.rstrip()]
 
 
 def _notes(sight: Sight) -> Iterator[str]:

@@ -17,7 +17,7 @@ from kubectl_mb.timeline import timeline_of
 from kubectl_mb.troubles import Exit, Trouble
 from kubectl_mb.why import as_json, words
 from modelbackend_operator.kinds import Kind, Raw
-from modelbackend_operator.model import ClaimPhase
+from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.reading import mapping
 
 WATCH_SECONDS = 1.0

@@ -21,7 +21,7 @@ from kubectl_mb.connecting import Target
 from kubectl_mb.look import OPERATOR_NAMESPACE, backend_named
 from kubectl_mb.sight import status_of
 from kubectl_mb.troubles import Exit, Trouble
-from modelbackend_operator.model import OrderKind
+from modelbackend_operator.model.backend import OrderKind
 
 
 @cli.command()

@@ -38,9 +38,9 @@ def plan(target: Target, filename: str, tells: bool, form: str) -> None:
     if not plans:
         raise Trouble(Exit.NOT_FOUND, f"{filename} has no ModelBackend in it")
     if Output(form).for_machines:
-        click.echo(rendered([_plan_json(one_plan) for one_plan in plans], Output(form)))
+        click.echo(rendered([plan_json(one_plan) for one_plan in plans], Output(form)))
     else:
-        click.echo("\n\n".join(_plan_words(one_plan) for one_plan in plans))
+        click.echo("\n\n".join(plan_words(one_plan) for one_plan in plans))
     if tells and any(one_plan.interrupts for one_plan in plans):
         raise click.exceptions.Exit(Exit.NO)
 
@@ -78,7 +78,7 @@ def _plan(target: Target, manifest: dict[str, Any]) -> Plan:
     return plan_of(with_session(within, lambda session: sight_of(session, metadata["name"])), planned)
 
 
-def _plan_words(found: Plan) -> str:
+def plan_words(found: Plan) -> str:
     lines = [click.style(found.title, bold=True)]
     for change in found.changes:
         effect = "  (restarts)" if change.restarts else ""
@@ -97,7 +97,7 @@ def _value(value: Any) -> str:
     return "absent" if value is None else json.dumps(value)
 
 
-def _plan_json(found: Plan) -> dict[str, Any]:
+def plan_json(found: Plan) -> dict[str, Any]:
     return {
         "backend": found.title,
         "changes": [
