@@ -116,12 +116,13 @@ class Cache:
         """The periodic LIST of a kind, one at a time. A version lower than the last one means a restored etcd.
 
         After a restore versions say nothing about order any more, so everything known of the kind is dropped first.
+        That of a kind which is not installed is later than every other, and is not the last one of anything.
         """
         dropped: list[Keys] = []
         if version < self._listed_at.get(kind, 0):
             self._gone, self._gone_before = {}, {}
             dropped = [self._drop(i) for i in tuple(self._objects) if i.kind is kind]
-        self._listed_at[kind] = version
+        self._listed_at[kind] = version if version < FOREVER else 0
         return self._tell(NOBODY.union(*dropped)) | self.replace(kind, items, version)
 
     def age(self) -> None:

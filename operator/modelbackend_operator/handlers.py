@@ -25,22 +25,19 @@ SILENT_WATCH_SECONDS = 70
 RECONNECT_SECONDS = (1, 2, 3) + (5,) * 120
 """Between attempts to watch again: short, so that an API server that is back is heard soon, and for ten minutes."""
 PAGE_SIZE = 500
-KILL_SELF_SECONDS = 30
 UNUSED_FINALIZER = f"{GROUP}/event-pump"
 
 
-async def pump_events(
+async def watch(
     hear: Hear,
     credentials: Callable[[], Awaitable[Credentials]],
     settings: Settings,
     kinds: Collection[Kind],
-    *,
     stop: asyncio.Event,
-    started: asyncio.Event,
 ) -> None:
-    """Until `stop` is set. Returns early, or raises, when a watch breaks for good: then the process must start anew.
+    """Until `stop` is set. Returns early, or raises, when a watch breaks for good: that of a removed kind does.
 
-    Sets handlers for SIGTERM and SIGINT before it sets `started`, and cancels tasks that were created after its start.
+    It sets signal handlers where it may, and at its end cancels whatever is younger than itself on its event loop.
     """
     # Without an identity kopf asks the password database for the user's name: a container's numeric user has none.
     await kopf.operator(
@@ -51,7 +48,6 @@ async def pump_events(
         standalone=True,
         identity="modelbackend-operator",  # type: ignore[arg-type] # a NewType that kopf does not export
         stop_flag=stop,
-        ready_flag=started,
     )
 
 
@@ -97,7 +93,7 @@ def _connection(credentials: Credentials) -> kopf.ConnectionInfo:
 
 def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     kopf_settings = kopf.OperatorSettings()
-    kopf_settings.process.ultimate_exiting_timeout = KILL_SELF_SECONDS
+    kopf_settings.process.ultimate_exiting_timeout = None  # it would kill the process, not only its own thread
     kopf_settings.posting.enabled = False
     kopf_settings.peering.standalone = True
     kopf_settings.scanning.disabled = True

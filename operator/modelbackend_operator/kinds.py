@@ -44,6 +44,11 @@ class Kind(Enum):
         self.selector = selector
 
     @property
+    def custom(self) -> bool:
+        """Of our own group: it may be missing, and then there are none of it."""
+        return self.api == f"/apis/{GROUP}/{VERSION}"
+
+    @property
     def optional(self) -> bool:
         """Where the API server refuses to list it, the operator does without."""
         return self is Kind.BUDGET

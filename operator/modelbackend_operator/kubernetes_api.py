@@ -1,13 +1,15 @@
 """The API server over HTTP, on raw dictionaries: the only importer of `kubernetes`.
 
-What it answers is a value. A read distinguishes "there is none" (a 404 that names the object) from "not known"
-(everything else that is no success), which is `ClusterUnavailable`. A write ends in one of the outcomes of `actions`.
+What it answers is a value. A read distinguishes "there is none" (a 404 that names the object, or a kind that is not
+installed) from "not known" (everything else that is no success), which is `ClusterUnavailable`. A write ends in one of
+the outcomes of `outcome.py`.
 """
 
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -15,11 +17,14 @@ from kubernetes.aio import client as kubernetes_client
 from kubernetes.aio import config as kubernetes_config
 
 from modelbackend_operator.cluster import ClusterUnavailable
+from modelbackend_operator.discovery import Discovery
 from modelbackend_operator.kinds import Kind, Raw
 from modelbackend_operator.outcome import Applied, Conflict, Denied, Exists, Gone, Outcome, Unknown
 
 JSON = "application/json"
 PAGE_SIZE = 500
+ALWAYS = 2**64
+"""Later than every version."""
 Query = Sequence[tuple[str, str]]
 
 
@@ -58,10 +63,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A consistent LIST: everything that matched at this version."""
+    """A consistent LIST: everything that matched at this version; `ALWAYS` for a kind that is not installed."""
 
     items: tuple[Raw, ...]
     version: int
+
+    @property
+    def is_installed(self) -> bool:
+        return self.version != ALWAYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +114,7 @@ class KubernetesApi:
         self._client = client
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._observe = observe
+        self._discovery = Discovery(partial(self.call, "GET"))
 
     @classmethod
     async def connect(
@@ -139,27 +149,37 @@ class KubernetesApi:
         answer = await self.call("GET", path)
         if answer.ok:
             return answer.body
-        if answer.denies_existence():
+        if answer.denies_existence() or (answer.code == 404 and await self._discovery.denies(kind)):
             return None
         raise ClusterUnavailable(f"GET {path}: {answer.message}")
 
     async def list(self, kind: Kind, namespace: str = "", *, selector: str | None = None) -> Listing:
-        """Every object of a kind, narrowed by the kind's own label selector unless another is given."""
+        """Every object of a kind, narrowed by the kind's own label selector unless another is given.
+
+        Raises KindRefusedError, or another ClusterUnavailable.
+        """
         selector = kind.selector if selector is None else selector
         items: list[Raw] = []
         page, version = "", 0
         while True:
             query = [("limit", str(PAGE_SIZE)), ("labelSelector", selector), ("continue", page)]
             answer = await self.call("GET", kind.path(namespace), query=[(k, v) for k, v in query if v])
+            if answer.code == 404 and await self._discovery.denies(kind):
+                return Listing((), ALWAYS)
             if not answer.ok:
                 hint = "; is the kind installed? (kubectl apply -f crds/)" if answer.code == 404 else ""
                 refused = KindRefusedError if answer.code in (403, 404) else ClusterUnavailable
                 raise refused(f"LIST {kind.path(namespace)}: {answer.message}{hint}")
+            self._discovery.seen(kind)
             items += answer.body["items"]
             version = int(answer.body["metadata"]["resourceVersion"])
             page = answer.body["metadata"].get("continue", "")
             if not page:
                 return Listing(tuple(items), version)
+
+    async def serves(self, kind: Kind) -> bool:
+        """Whether the kind is installed, by discovery. Raises ClusterUnavailable."""
+        return await self._discovery.serves(kind)
 
     # -- any call -----------------------------------------------------------------------------------------------------
 

@@ -116,6 +116,8 @@ class KubernetesCluster:
         for kind, found in listings.items():
             self._cache.resync(kind, found.items, found.version)
         self._refused_kinds = frozenset(Kind) - frozenset(listings)
+        for kind in (kind for kind, found in listings.items() if not found.is_installed):
+            log.warning("%s are not installed, so there are none (kubectl apply -f crds/)", kind.plural)
         self._cache.age()
         return self.keys()
 
@@ -125,9 +127,10 @@ class KubernetesCluster:
         items = tuple(raw for listing in listings for raw in listing.items)
         return Listing(items, min(listing.version for listing in listings))
 
-    def kinds(self) -> tuple[Kind, ...]:
-        """Those that the API server lets this operator read."""
-        return tuple(kind for kind in Kind if kind not in self._refused_kinds)
+    async def kinds(self) -> frozenset[Kind]:
+        """Those that can be watched now: installed, and not refused to this operator. Raises ClusterUnavailable."""
+        missing = {kind for kind in Kind if kind.custom and not await self._api.serves(kind)}
+        return frozenset(Kind) - self._refused_kinds - missing
 
     def keys(self) -> Keys:
         """Of all backends that are known to exist or to have left something."""
@@ -263,11 +266,19 @@ class KubernetesCluster:
                 await self._look_again(write)
             case Gone() if verb is not Verb.CREATE:
                 await self._look_again(write)
+            case Unknown() if answer.code == 404 and not await self._is_served(write.kind):
+                return Denied(f"{write.kind.plural} are not installed (kubectl apply -f crds/)")
             case Gone() | Denied() | Unknown():
                 pass
             case _:
                 assert_never(outcome)
         return outcome
+
+    async def _is_served(self, kind: Kind) -> bool:
+        try:
+            return not kind.custom or await self._api.serves(kind)
+        except ClusterUnavailable:
+            return True
 
     async def _look_again(self, write: Write) -> None:
         """What a DELETE left (a finalizer, a grace period), and who is in the way of anything else."""

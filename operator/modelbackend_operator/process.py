@@ -17,7 +17,6 @@ from modelbackend_operator.control_key import control_key
 from modelbackend_operator.controller import Controller
 from modelbackend_operator.drain_client import Address, DrainClient, pod_address
 from modelbackend_operator.election import Alone, Election, Leadership, Timing
-from modelbackend_operator.handlers import pump_events
 from modelbackend_operator.health import Health, serving
 from modelbackend_operator.kubernetes_api import KubernetesApi
 from modelbackend_operator.kubernetes_cluster import KubernetesCluster
@@ -27,8 +26,8 @@ from modelbackend_operator.queue import Backoff, KeyedQueue, Reconcile, Result
 from modelbackend_operator.resync import Resync, persist
 from modelbackend_operator.settings import ControlPath, Settings
 from modelbackend_operator.trace import Trace
+from modelbackend_operator.watches import pump_events
 
-PUMP_STOP_SECONDS = 5
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -130,28 +129,23 @@ async def _timed(controller: Controller, metrics: Metrics, key: str) -> Result:
 
 
 async def _operate(parts: Parts, settings: Settings, stopping: asyncio.Event, http: contextlib.AsyncExitStack) -> int:
-    stop_pump, pump_started = asyncio.Event(), asyncio.Event()
     work = {
         asyncio.create_task(_work_while_leading(parts), name="queue"),
         asyncio.create_task(parts.resync.run(), name="resync"),
         asyncio.create_task(parts.health.measure_lag(), name="loop lag"),
     }
-    await asyncio.sleep(0)  # now the workers exist: the pump, when it ends, cancels tasks that are younger than itself
     pump = asyncio.create_task(
         pump_events(
             parts.cluster.hear,
             parts.api.credentials,
             settings,
-            parts.cluster.kinds(),
-            stop=stop_pump,
-            started=pump_started,
+            parts.cluster.kinds,
+            missed=parts.resync.soon,
         ),
         name="watches",
     )
-    await _first({pump}, pump_started)
-    _stop_on_signals(stopping)  # again: the pump has put its own handlers in their place
     await _first({pump, *work}, stopping)
-    told = stopping.is_set()  # else a part has ended, or the pump is ending and has cancelled what is younger than it
+    told = stopping.is_set()  # else a part has ended
     for task in (task for task in (pump, *work) if task.done()):
         log.error("ended by itself: %s", task.get_name(), exc_info=task.exception())
 
@@ -160,8 +154,6 @@ async def _operate(parts: Parts, settings: Settings, stopping: asyncio.Event, ht
         await asyncio.wait(work, timeout=settings.stop_seconds, return_when=asyncio.FIRST_COMPLETED)
         await parts.leadership.release()
     await http.aclose()
-    stop_pump.set()
-    await asyncio.wait({pump}, timeout=PUMP_STOP_SECONDS)
     for task in (pump, *work):
         task.cancel()
     await asyncio.gather(pump, *work, return_exceptions=True)

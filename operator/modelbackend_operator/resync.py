@@ -1,6 +1,7 @@
 """The periodic complete reading of the cluster: what repairs whatever a watch has missed. Its age is liveness."""
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable
@@ -31,6 +32,7 @@ class Resync:
         self._period_seconds = period_seconds
         self._backoff = backoff
         self._done_at = asyncio.get_running_loop().time()
+        self._asked = asyncio.Event()
         self.complete = False
         """Whether the cluster was read completely at least once."""
 
@@ -56,10 +58,20 @@ class Resync:
         The second follows soon: watches begin with LISTs of their own, a little later than the first reading, and what
         was deleted in between is told by none of them.
         """
-        await asyncio.sleep(min(SECOND_READING_SECONDS, self._period_seconds))
+        await self._pause(SECOND_READING_SECONDS)
         while True:
             await persist(self.once, self._backoff)
-            await asyncio.sleep(self._period_seconds)
+            await self._pause(self._period_seconds)
+
+    def soon(self) -> None:
+        """Something may have been missed."""
+        self._asked.set()
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(seconds, self._period_seconds)):
+                await self._asked.wait()
+        self._asked.clear()
 
 
 async def persist(read: Callable[[], Awaitable[T]], backoff: Backoff) -> T:
