@@ -87,7 +87,7 @@ class InferenceService(inference_pb2_grpc.InferenceServicer):
         self, request: inference_pb2.ApplyTemplateRequest, context: Context
     ) -> inference_pb2.ApplyTemplateResponse:
         reader = await self._reader(context)
-        text = await asyncio.to_thread(reader.layout, request.chat.messages)
+        text = await asyncio.to_thread(reader.layout, request.chat)
         if isinstance(text, Refusal):
             await abort(context, text)
         return inference_pb2.ApplyTemplateResponse(text=text)

@@ -89,6 +89,8 @@ def _work(
     """Prompt and continuation are tokenised together: where letters merge over the border, the merged token counts."""
     if reader.loaded.mode != "generate":
         return Refusal(Reason.MODEL_CANNOT, "this ModelBackend makes vectors of texts; it judges none")
+    if request.chat.must_call:
+        return Refusal(Reason.BAD_REQUEST, "nothing is generated here, and so no tool called", "chat.must_call")
     prompt = reader.tokens(request)
     if isinstance(prompt, Refusal):
         return prompt
@@ -98,7 +100,7 @@ def _work(
             vocabulary.tokenize(request.prompt + text, add_special=True, parse_special=False) for text in continuations
         ]
     else:
-        laid_out = reader.layout(request.chat.messages)
+        laid_out = reader.layout(request.chat)
         assert isinstance(laid_out, str), "its tokens were made just now"
         wholes = [reader.laid_out_tokens(laid_out + text) for text in continuations]
     try:

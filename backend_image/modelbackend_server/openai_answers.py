@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+import uuid
 from typing import Protocol
 
 from aiohttp import hdrs, web
@@ -16,8 +17,9 @@ from .answering import CUT
 from .checks import REQUEST_ID_KEY
 from .delivery import CallerGoneError, Delivery, Whole
 from .openai_errors import error_body, error_response
-from .openai_wire import Json
+from .openai_messages import Json
 from .refusals import Reason, Refusal
+from .tools import CLOSE, CallReader, ToolCall
 
 
 class Shape(Protocol):
@@ -25,8 +27,8 @@ class Shape(Protocol):
 
     def whole(self, response: inference_pb2.GenerateResponse) -> Json: ...
     def beginning(self) -> list[Json]: ...
-    def delta(self, delta: inference_pb2.TextDelta) -> Json: ...
-    def ending(self, finish_reason: str) -> Json: ...
+    def delta(self, delta: inference_pb2.TextDelta) -> list[Json]: ...
+    def ending(self, finished: inference_pb2.Finished) -> list[Json]: ...
 
 
 class ChatShape:
@@ -35,20 +37,81 @@ class ChatShape:
             "index": 0,
             "message": {"role": "assistant", "content": response.text, "refusal": None},
             "logprobs": openai_wire.chat_logprobs(response.logprobs),
+            "finish_reason": openai_wire.FINISH_REASONS[response.finished.finish_reason],
         }
 
     def beginning(self) -> list[Json]:
-        return [self._choice({"role": "assistant", "content": ""})]
+        return [_chat_choice({"role": "assistant", "content": ""})]
 
-    def delta(self, delta: inference_pb2.TextDelta) -> Json:
-        return self._choice({"content": delta.text}, openai_wire.chat_logprobs(delta.logprobs))
+    def delta(self, delta: inference_pb2.TextDelta) -> list[Json]:
+        return [_chat_choice({"content": delta.text}, openai_wire.chat_logprobs(delta.logprobs))]
 
-    def ending(self, finish_reason: str) -> Json:
-        return self._choice({}) | {"finish_reason": finish_reason}
+    def ending(self, finished: inference_pb2.Finished) -> list[Json]:
+        return [_chat_choice({}) | {"finish_reason": openai_wire.FINISH_REASONS[finished.finish_reason]}]
 
-    @staticmethod
-    def _choice(delta: Json, logprobs: Json | None = None) -> Json:
-        return {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": None}
+
+class ToolsShape:
+    """Of a chat whose model may call tools: calls are taken out of the text, each whole."""
+
+    def __init__(self) -> None:
+        self._reader = CallReader()
+        self._calls = 0
+
+    def whole(self, response: inference_pb2.GenerateResponse) -> Json:
+        parts = self._reader.feed(response.text) + self._rest(response.finished)
+        text = "".join(part for part in parts if isinstance(part, str))
+        calls = [self._call(part) for part in parts if isinstance(part, ToolCall)]
+        message: Json = {"role": "assistant", "content": text, "refusal": None}
+        if calls:
+            # White space between calls is nobody's text.
+            message |= {"content": text.strip() or None, "tool_calls": calls}
+        return {
+            "index": 0,
+            "message": message,
+            "logprobs": openai_wire.chat_logprobs(response.logprobs),
+            "finish_reason": self._finish_reason(response.finished),
+        }
+
+    def beginning(self) -> list[Json]:
+        return [_chat_choice({"role": "assistant", "content": ""})]
+
+    def delta(self, delta: inference_pb2.TextDelta) -> list[Json]:
+        deltas = self._deltas(self._reader.feed(delta.text))
+        logprobs = openai_wire.chat_logprobs(delta.logprobs)
+        if logprobs is not None:
+            # They come when their tokens do, also while it is open what these belong to.
+            deltas.insert(0, _chat_choice({}, logprobs))
+        return deltas
+
+    def ending(self, finished: inference_pb2.Finished) -> list[Json]:
+        deltas = self._deltas(self._rest(finished))
+        return [*deltas, _chat_choice({}) | {"finish_reason": self._finish_reason(finished)}]
+
+    def _rest(self, finished: inference_pb2.Finished) -> list[str | ToolCall]:
+        closing = self._reader.feed(CLOSE) if finished.matched_stop == CLOSE else []
+        return closing + self._reader.flush()
+
+    def _deltas(self, parts: list[str | ToolCall]) -> list[Json]:
+        return [
+            _chat_choice(
+                {"content": part} if isinstance(part, str) else {"tool_calls": [self._call(part, indexed=True)]}
+            )
+            for part in parts
+        ]
+
+    def _call(self, call: ToolCall, *, indexed: bool = False) -> Json:
+        index = {"index": self._calls} if indexed else {}
+        self._calls += 1
+        function = {"name": call.name, "arguments": call.arguments}
+        return index | {"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": function}
+
+    def _finish_reason(self, finished: inference_pb2.Finished) -> str:
+        reason = openai_wire.FINISH_REASONS[finished.finish_reason]
+        return "tool_calls" if self._calls and reason == "stop" else reason
+
+
+def _chat_choice(delta: Json, logprobs: Json | None = None) -> Json:
+    return {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": None}
 
 
 class CompletionShape:
@@ -56,18 +119,24 @@ class CompletionShape:
         self._offset = 0
 
     def whole(self, response: inference_pb2.GenerateResponse) -> Json:
-        return {"index": 0, "text": response.text, "logprobs": openai_wire.completion_logprobs(response.logprobs, 0)}
+        return {
+            "index": 0,
+            "text": response.text,
+            "logprobs": openai_wire.completion_logprobs(response.logprobs, 0),
+            "finish_reason": openai_wire.FINISH_REASONS[response.finished.finish_reason],
+        }
 
     def beginning(self) -> list[Json]:
         return []
 
-    def delta(self, delta: inference_pb2.TextDelta) -> Json:
+    def delta(self, delta: inference_pb2.TextDelta) -> list[Json]:
         logprobs = openai_wire.completion_logprobs(delta.logprobs, self._offset)
         self._offset += len(delta.text)
-        return {"index": 0, "text": delta.text, "logprobs": logprobs, "finish_reason": None}
+        return [{"index": 0, "text": delta.text, "logprobs": logprobs, "finish_reason": None}]
 
-    def ending(self, finish_reason: str) -> Json:
-        return {"index": 0, "text": "", "logprobs": None, "finish_reason": finish_reason}
+    def ending(self, finished: inference_pb2.Finished) -> list[Json]:
+        reason = openai_wire.FINISH_REASONS[finished.finish_reason]
+        return [{"index": 0, "text": "", "logprobs": None, "finish_reason": reason}]
 
 
 class Envelope:
@@ -99,9 +168,7 @@ class WholeAnswer(Whole):
             refusal = CUT
         if refusal is not None:
             return error_response(refusal, self._name)
-        choice = self._shape.whole(self.response)
-        choice["finish_reason"] = openai_wire.FINISH_REASONS[finished.finish_reason]
-        answer = self._envelope.around(choice, usage=openai_wire.usage(finished))
+        answer = self._envelope.around(self._shape.whole(self.response), usage=openai_wire.usage(finished))
         return web.json_response(answer, headers={REQUEST_ID_KEY: self._name})
 
 
@@ -128,14 +195,13 @@ class EventStream:
         )
 
     async def delta(self, delta: inference_pb2.TextDelta) -> None:
-        await self._choices([*self._first(), self._shape.delta(delta)])
+        await self._choices([*self._first(), *self._shape.delta(delta)])
 
     async def finished(self, finished: inference_pb2.Finished) -> None:
-        finish_reason = openai_wire.FINISH_REASONS.get(finished.finish_reason)
-        if finish_reason is None:
+        if finished.finish_reason not in openai_wire.FINISH_REASONS:
             self._cut = True
             return
-        await self._choices([*self._first(), self._shape.ending(finish_reason)])
+        await self._choices([*self._first(), *self._shape.ending(finished)])
         usage = self._envelope.around(usage=openai_wire.usage(finished))
         await self._write((_event(usage) if self._usage_at_the_end else "") + "data: [DONE]\n\n")
 
@@ -161,7 +227,8 @@ class EventStream:
     async def _choices(self, choices: list[Json]) -> None:
         # With usage asked for, every chunk but the last says that it has none.
         more = {"usage": None} if self._usage_at_the_end else {}
-        await self._write("".join(_event(self._envelope.around(choice, **more)) for choice in choices))
+        if choices:
+            await self._write("".join(_event(self._envelope.around(choice, **more)) for choice in choices))
 
     async def _write(self, text: str) -> None:
         try:

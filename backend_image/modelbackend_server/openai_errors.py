@@ -11,7 +11,8 @@ import math
 from aiohttp import hdrs, web
 
 from .checks import REQUEST_ID_KEY
-from .openai_wire import Json, parameter_name
+from .openai_messages import Json
+from .openai_wire import parameter_name
 from .refusals import Reason, Refusal, retry_seconds, was_not_started
 
 STATUSES = {

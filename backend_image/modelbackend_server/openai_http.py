@@ -17,9 +17,10 @@ from .answering import Call, generate, results
 from .checks import REQUEST_ID_KEY, Checks, request_id
 from .lifecycle import State
 from .log import logger
-from .openai_answers import Answer, ChatShape, CompletionShape, Envelope, EventStream, Shape, WholeAnswer
+from .openai_answers import Answer, ChatShape, CompletionShape, Envelope, EventStream, Shape, ToolsShape, WholeAnswer
 from .openai_errors import error_response, http_error
-from .openai_wire import ChatCompletion, Completion, Embeddings, Json, Rerank
+from .openai_messages import Json
+from .openai_wire import ChatCompletion, Completion, Embeddings, Rerank
 from .refusals import Reason, Refusal
 
 TIMEOUT_KEY = "x-modelbackend-timeout-seconds"
@@ -98,13 +99,16 @@ class OpenAiHttp:
     # ---- for those who ask the model
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, ChatCompletion, ChatShape(), "chatcmpl", "chat.completion")
+        def shape(body: ChatCompletion) -> Shape:
+            return ToolsShape() if body.may_call else ChatShape()
+
+        return await self._answer(request, ChatCompletion, shape, "chatcmpl", "chat.completion")
 
     async def _completion(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, Completion, CompletionShape(), "cmpl", "text_completion")
+        return await self._answer(request, Completion, lambda _: CompletionShape(), "cmpl", "text_completion")
 
     async def _answer(
-        self, request: web.Request, kind: type[Any], shape: Shape, prefix: str, object_name: str
+        self, request: web.Request, kind: type[Any], shape_of: Callable[[Any], Shape], prefix: str, object_name: str
     ) -> web.StreamResponse:
         read = await self._call(request, kind)
         if isinstance(read, web.Response):
@@ -115,6 +119,7 @@ class OpenAiHttp:
             f"{prefix}-{call.request_id}",
             self._checks.identity.model,
         )
+        shape = shape_of(body)
         answer: Answer = WholeAnswer(envelope, shape, call.request_id)
         if body.stream:
             with_usage = bool(body.stream_options and body.stream_options.include_usage)

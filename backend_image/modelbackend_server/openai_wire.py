@@ -1,7 +1,7 @@
 """From the JSON of OpenAI's API to the messages of our own protocol, and back.
 
 Of a request, what changes the answer is either honoured or refused by name; what cannot change it (who asks, where the
-provider keeps it) is taken and left alone. A field that is null is a field that is not given.
+provider keeps it) is taken and left alone.
 """
 
 from __future__ import annotations
@@ -11,31 +11,27 @@ import json
 import struct
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from modelbackend.v1 import inference_pb2
 
+from .openai_messages import ChatMessage, Json, NamedTool, Part, Tool, ToolChoice
 from .refusals import Reason, Refusal
+from .tools import CLOSE
 
 UINT32_MAX, UINT64_MAX = 2**32 - 1, 2**64 - 1
 COMPLETION_TOKENS = 16
 """OpenAI's own default of /v1/completions; /v1/chat/completions has none."""
-ROLES = {
-    "system": inference_pb2.ROLE_SYSTEM,
-    "developer": inference_pb2.ROLE_SYSTEM,
-    "user": inference_pb2.ROLE_USER,
-    "assistant": inference_pb2.ROLE_ASSISTANT,
-}
 FINISH_REASONS = {inference_pb2.FINISH_REASON_STOP: "stop", inference_pb2.FINISH_REASON_LENGTH: "length"}
 # Names of our fields that OpenAI's API gives another name to.
-PARAMETERS = {"chat": "messages", "json_schema": "response_format", "top_logprobs": "logprobs", "inputs": "input"}
+PARAMETERS = {
+    "chat": "messages",
+    "json_schema": "response_format",
+    "top_logprobs": "logprobs",
+    "inputs": "input",
+    "must_call": "tool_choice",
+}
 PREFIXES = ("chat.", "sampling.")
-
-Json = dict[str, Any]
-
-
-def _text_as_part(content: Any) -> Any:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _text_as_list(text: Any) -> Any:
@@ -53,47 +49,24 @@ def parameter_name(field: str) -> str:
     return PARAMETERS.get(name, name) + bracket + rest
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_not_given(cls, data: Any) -> Any:
-        return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
-
-
-class TextPart(_Part):
-    type: Literal["text"]
-    text: str
-
-
-class ChatMessage(_Part):
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[list[TextPart], BeforeValidator(_text_as_part)]
-
-    @property
-    def text(self) -> str:
-        return "".join(part.text for part in self.content)
-
-
-class StreamOptions(_Part):
+class StreamOptions(Part):
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
 
 
-class JsonSchema(_Part):
+class JsonSchema(Part):
     name: str
     description: str | None = None
     schema_: Json = Field(alias="schema", default_factory=dict)
     strict: bool | None = None
 
 
-class ResponseFormat(_Part):
+class ResponseFormat(Part):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
 
 
-class Body(_Part):
+class Body(Part):
     """What chat and plain completions have in common."""
 
     model: str | None = None
@@ -101,7 +74,7 @@ class Body(_Part):
     stream_options: StreamOptions | None = None
     max_tokens: Count | None = None
     n: Literal[1] | None = None
-    stop: Annotated[list[str], BeforeValidator(_text_as_list)] = []
+    stop: Annotated[list[str], BeforeValidator(_text_as_list), Field(default_factory=list)]
     seed: Annotated[int, Field(ge=0, le=UINT64_MAX)] | None = None
     logit_bias: dict[Annotated[int, Field(ge=0, le=UINT32_MAX)], float] | None = None
     temperature: float | None = None
@@ -149,29 +122,45 @@ class ChatCompletion(Body):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     response_format: ResponseFormat | None = None
-    tools: list[Json] | None = None
-    tool_choice: Literal["none", "auto"] | None = None
-    parallel_tool_calls: bool | None = None
+    tools: Annotated[list[Tool], Field(default_factory=list)]
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
 
-    @field_validator("tools")
-    @classmethod
-    def _no_tools(cls, tools: list[Json] | None) -> list[Json] | None:
-        if tools:
-            raise ValueError("this version of the server does not call tools; leave them out")
-        return tools
+    @model_validator(mode="after")
+    def _fits_together(self) -> ChatCompletion:
+        if self.tool_choice not in ("none", "auto") and not self.tools:
+            raise ValueError("tool_choice asks for a call, and there are no tools")
+        if self.may_call and self.response_format is not None and self.response_format.type != "text":
+            raise ValueError("response_format cannot be kept together with tools; set tool_choice to none")
+        return self
+
+    @property
+    def may_call(self) -> bool:
+        return bool(self.tools) and self.tool_choice != "none"
 
     def request(self) -> inference_pb2.GenerateRequest:
         request = self._request(self.max_completion_tokens or self.max_tokens)
-        messages = [
-            inference_pb2.ChatMessage(role=ROLES[message.role], content=message.text) for message in self.messages
-        ]
-        request.chat.CopyFrom(inference_pb2.Chat(messages=messages))
+        request.chat.messages.extend(message.message() for message in self.messages)
+        if not self.messages:
+            request.chat.SetInParent()
         if self.logprobs:
             request.top_logprobs = self.top_logprobs or 0
         if self.response_format is not None and self.response_format.type != "text":
             wanted = self.response_format.json_schema
             request.json_schema = json.dumps({"type": "object"} if wanted is None else wanted.schema_)
+        if self.may_call:
+            self._offer_tools(request)
         return request
+
+    def _offer_tools(self, request: inference_pb2.GenerateRequest) -> None:
+        request.chat.tools.extend(tool.tool() for tool in self.tools)
+        if isinstance(self.tool_choice, NamedTool):
+            request.chat.must_call.append(self.tool_choice.function.name)
+        elif self.tool_choice == "required":
+            request.chat.must_call.extend(tool.function.name for tool in self.tools)
+        elif not self.parallel_tool_calls:
+            # The text ends where its first call does.
+            request.stop.append(CLOSE)
 
 
 class Completion(Body):
@@ -189,7 +178,7 @@ class Completion(Body):
         return request
 
 
-class Embeddings(_Part):
+class Embeddings(Part):
     model: str | None = None
     input: Annotated[list[str], BeforeValidator(_text_as_list)]
     encoding_format: Literal["float", "base64"] = "float"
@@ -199,7 +188,7 @@ class Embeddings(_Part):
         return inference_pb2.EmbedRequest(inputs=self.input)
 
 
-class Rerank(_Part):
+class Rerank(Part):
     """Not OpenAI's: the form that Jina's, Cohere's and llama-server's `/v1/rerank` share."""
 
     model: str | None = None

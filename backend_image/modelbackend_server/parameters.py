@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 from modelbackend.v1 import inference_pb2
 
 from .json_schema import SchemaError, to_gbnf
 from .llama import Grammar, GrammarError, Vocabulary
 from .refusals import Reason, Refusal
 from .sampling import SamplingParameters, draw_seed
+from .tools import ANYTHING, NAME, TOOLS_MAX, Tool, call_grammar, is_object
 
 TOP_K_MAX = 2**31 - 1
 STOPS_MAX, STOP_BYTES_MAX = 16, 256
@@ -85,8 +88,32 @@ def _wrong_bias(biases: tuple[tuple[int, float], ...], vocabulary_size: int) -> 
     return ""
 
 
+def tools(chat: inference_pb2.Chat) -> list[Tool] | Refusal:
+    """Checked, but for what only a call that must be made asks of their parameters."""
+    if len(chat.tools) > TOOLS_MAX:
+        return Refusal(Reason.BAD_REQUEST, f"{len(chat.tools)} tools, at most {TOOLS_MAX} are taken", "chat.tools")
+    names: set[str] = set()
+    for index, tool in enumerate(chat.tools):
+        field = f"chat.tools[{index}]"
+        if not NAME.fullmatch(tool.name) or tool.name in names:
+            words = f"{field}.name must be 1 to 64 letters, digits, _ and -, and another one than the other tools'"
+            return Refusal(Reason.BAD_REQUEST, words, f"{field}.name")
+        names.add(tool.name)
+        if tool.parameters and not is_object(tool.parameters):
+            return Refusal(Reason.BAD_REQUEST, f"{field}.parameters is no JSON object", f"{field}.parameters")
+    if unknown := [name for name in chat.must_call if name not in names]:
+        words = f"must_call names {unknown[0]!r}, which is none of the tools"
+        return Refusal(Reason.BAD_REQUEST, words, "chat.must_call")
+    return [
+        Tool(tool.name, tool.description, json.loads(tool.parameters) if tool.parameters else ANYTHING)
+        for tool in chat.tools
+    ]
+
+
 def grammar(request: inference_pb2.GenerateRequest, vocabulary: Vocabulary) -> Grammar | Refusal | None:
     """Compiled for this request alone. Never without the constraint that was asked for."""
+    if request.chat.must_call:
+        return _grammar_of_a_call(request, vocabulary)
     match request.WhichOneof("constraint"):
         case None:
             return None
@@ -100,3 +127,17 @@ def grammar(request: inference_pb2.GenerateRequest, vocabulary: Vocabulary) -> G
                 return Grammar(vocabulary, request.grammar)
             except GrammarError as error:
                 return Refusal(Reason.BAD_REQUEST, str(error), "grammar")
+
+
+def _grammar_of_a_call(request: inference_pb2.GenerateRequest, vocabulary: Vocabulary) -> Grammar | Refusal:
+    """The tools were checked when the prompt was laid out."""
+    if request.WhichOneof("constraint") is not None:
+        words = "a text that must be a call of a tool can have no other constraint"
+        return Refusal(Reason.BAD_REQUEST, words, "chat.must_call")
+    known = tools(request.chat)
+    if isinstance(known, Refusal):
+        return known
+    try:
+        return Grammar(vocabulary, call_grammar([tool for tool in known if tool.name in request.chat.must_call]))
+    except (SchemaError, GrammarError) as error:
+        return Refusal(Reason.BAD_REQUEST, f"the tools' parameters: {error}", "chat.tools")

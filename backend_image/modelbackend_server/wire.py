@@ -15,11 +15,13 @@ from .engine import Loaded
 from .generation import Work
 from .log import logger
 from .refusals import Reason, Refusal
+from .tools import Tool, ToolCall, is_object
 
 ROLES = {
     inference_pb2.ROLE_SYSTEM: "system",
     inference_pb2.ROLE_USER: "user",
     inference_pb2.ROLE_ASSISTANT: "assistant",
+    inference_pb2.ROLE_TOOL: "tool",
 }
 
 Input = (
@@ -94,7 +96,7 @@ class Reader:
                 tokens = self.loaded.vocabulary.tokenize(request.prompt, add_special=True, parse_special=False)
                 return tokens or Refusal(Reason.BAD_REQUEST, "the prompt is empty", "prompt")
             case "chat":
-                return self._chat_tokens(request.chat.messages)
+                return self._chat_tokens(request.chat)
             case _:
                 return Refusal(Reason.BAD_REQUEST, "neither prompt nor chat is given", "prompt")
 
@@ -111,22 +113,32 @@ class Reader:
         pieces = (self.loaded.vocabulary.piece(token, special=True) for token in ids)
         return b"".join(pieces).decode(errors="replace")
 
-    def layout(self, messages: Sequence[inference_pb2.ChatMessage]) -> str | Refusal:
+    def layout(self, chat: inference_pb2.Chat) -> str | Refusal:
         """What the chat template makes of messages."""
         if self.template is None:
             return Refusal(Reason.BAD_REQUEST, "this model has no chat template; send a prompt instead", "chat")
-        if not messages:
+        if not chat.messages:
             return Refusal(Reason.BAD_REQUEST, "chat has no messages", "chat.messages")
-        for index, message in enumerate(messages):
-            if message.role not in ROLES:
-                field = f"chat.messages[{index}].role"
-                words = f"{field} is {message.role}, which is none of {', '.join(ROLES.values())}"
-                return Refusal(Reason.BAD_REQUEST, words, field)
+        tools = self._tools(self.template, chat)
+        if isinstance(tools, Refusal):
+            return tools
+        messages = [_message(index, message) for index, message in enumerate(chat.messages)]
+        if wrong := [message for message in messages if isinstance(message, Refusal)]:
+            return wrong[0]
         try:
-            return self.template.render([Message(ROLES[message.role], message.content) for message in messages])
+            return self.template.render([message for message in messages if isinstance(message, Message)], tools)
         except TemplateRefusalError as refused:
             words = f"the model's chat template refuses these messages: {refused}"
             return Refusal(Reason.BAD_REQUEST, words, "chat.messages")
+
+    def _tools(self, template: ChatTemplate, chat: inference_pb2.Chat) -> list[Tool] | Refusal:
+        about_tools = chat.tools or any(message.tool_calls or message.tool_call_id for message in chat.messages)
+        if about_tools and not template.carries_tools:
+            words = (
+                "this model's chat template has no place for tools, or has calls written in a way that is not read here"
+            )
+            return Refusal(Reason.UNSUPPORTED, words, "chat.tools")
+        return parameters.tools(chat)
 
     def laid_out_tokens(self, text: str) -> list[int]:
         """Of what a template made: it writes special tokens out, the first one too, or leaves that one to us."""
@@ -136,13 +148,26 @@ class Reader:
             tokens.insert(0, vocabulary.bos)
         return tokens
 
-    def _chat_tokens(self, messages: Sequence[inference_pb2.ChatMessage]) -> list[int] | Refusal:
-        text = self.layout(messages)
+    def _chat_tokens(self, chat: inference_pb2.Chat) -> list[int] | Refusal:
+        text = self.layout(chat)
         if isinstance(text, Refusal):
             return text
         return self.laid_out_tokens(text) or Refusal(
             Reason.BAD_REQUEST, "the chat template makes nothing of these messages", "chat"
         )
+
+
+def _message(index: int, message: inference_pb2.ChatMessage) -> Message | Refusal:
+    field = f"chat.messages[{index}]"
+    if message.role not in ROLES:
+        words = f"{field}.role is {message.role}, which is none of {', '.join(ROLES.values())}"
+        return Refusal(Reason.BAD_REQUEST, words, f"{field}.role")
+    calls = tuple(ToolCall(call.name, call.arguments) for call in message.tool_calls)
+    for at, call in enumerate(calls):
+        if not is_object(call.arguments):
+            words = f"{field}.tool_calls[{at}].arguments is no JSON object"
+            return Refusal(Reason.BAD_REQUEST, words, f"{field}.tool_calls[{at}].arguments")
+    return Message(ROLES[message.role], message.content, calls, message.tool_call_id)
 
 
 def model_info(loaded: Loaded, sha256: str) -> model_info_pb2.ModelInfo:

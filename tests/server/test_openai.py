@@ -128,20 +128,6 @@ async def test_a_plain_completion_streams_the_text_that_it_gives_at_once(tiny: P
         ),
         (lambda c: chat(c, n=2), openai.BadRequestError, "bad_request", "n", "Input should be 1"),
         (
-            lambda c: chat(c, tools=[{"type": "function", "function": {"name": "f"}}]),
-            openai.BadRequestError,
-            "bad_request",
-            "tools",
-            "does not call tools",
-        ),
-        (
-            lambda c: chat(c, messages=[{"role": "tool", "content": "x", "tool_call_id": "1"}]),
-            openai.BadRequestError,
-            "bad_request",
-            "messages.0.role",
-            "Input should be 'system'",
-        ),
-        (
             lambda c: chat(
                 c, messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
             ),
