@@ -80,6 +80,11 @@ proto: venv ## Renew the generated gRPC code
 manifests: venv ## Write deploy/ anew from the chart, and the chart's CRDs from crds/
 	@$(PY) -m e2e.helm.manifests
 
+.PHONY: browser-tests
+browser-tests: venv ## The status page in Chromium; installs chromium-headless-shell, as root (SCREENSHOT=1 keeps the picture)
+	@command -v chromium-headless-shell >/dev/null || tools/step chromium apt-get install -y -qq --no-install-recommends chromium-headless-shell
+	@tools/step browser-tests $(PY) -m pytest tests/browser
+
 .PHONY: chart-tests
 chart-tests: venv ## What the chart renders, and helm on a real API server
 	@tools/step helm-programs python3 -m e2e.helm

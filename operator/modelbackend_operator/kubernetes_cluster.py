@@ -136,6 +136,10 @@ class KubernetesCluster:
         """Of all backends that are known to exist or to have left something."""
         return self._looked_after(self._cache.keys())
 
+    def known(self, kind: Kind) -> tuple[Raw, ...]:
+        """Every object of a kind, as it was seen last."""
+        return tuple(self._cache.all(kind))
+
     def claim_phases(self) -> Mapping[str, int]:
         """How many claims there are, by phase."""
         return Counter(raw.get("status", {}).get("phase", "Reserved") for raw in self._cache.all(Kind.CLAIM))

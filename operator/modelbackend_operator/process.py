@@ -18,6 +18,7 @@ from modelbackend_operator.controller import Controller
 from modelbackend_operator.drain_client import Address, DrainClient, pod_address
 from modelbackend_operator.election import Alone, Election, Leadership, Timing
 from modelbackend_operator.health import Health, serving
+from modelbackend_operator.kinds import Kind
 from modelbackend_operator.kubernetes_api import KubernetesApi
 from modelbackend_operator.kubernetes_cluster import KubernetesCluster
 from modelbackend_operator.metrics import Metrics
@@ -25,6 +26,8 @@ from modelbackend_operator.port_forward import pod_forwarded_by
 from modelbackend_operator.queue import Backoff, KeyedQueue, Reconcile, Result
 from modelbackend_operator.resync import Resync, persist
 from modelbackend_operator.settings import ControlPath, Settings
+from modelbackend_operator.status_page import page
+from modelbackend_operator.status_server import status_page_served
 from modelbackend_operator.trace import Trace
 from modelbackend_operator.watches import pump_events
 
@@ -61,7 +64,14 @@ async def run(settings: Settings, kubeconfig: str | None) -> int:
         await _unless(stopping, parts.resync.first())
         if stopping.is_set():
             return 0
+        if settings.status_page_port is not None:
+            served = status_page_served(partial(_page, parts.cluster), settings.status_page_port)
+            log.info("the status page is on 127.0.0.1:%d", await http.enter_async_context(served))
         return await _operate(parts, settings, stopping, http)
+
+
+def _page(cluster: KubernetesCluster) -> str:
+    return page(cluster.known(Kind.BACKEND), cluster.known(Kind.CLAIM), datetime.now(UTC))
 
 
 async def _assemble(

@@ -113,6 +113,8 @@ class Settings(BaseSettings):
     """Of /healthz, /readyz and /metrics; 0 takes any free one."""
     http_host: str = ""
     """Empty: every address of every family."""
+    status_page_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """Of the read-only status page, on 127.0.0.1 alone, hence behind `kubectl port-forward`; None: there is none."""
     log_format: LogFormat = LogFormat.JSON
     log_level: str = "INFO"
 

@@ -13,6 +13,7 @@ VALUES: dict[str, dict[str, Any]] = {
             "reuseDelaySeconds": 0,
             "evidenceNodeRemoved": "Accept",
             "allowHostPath": True,
+            "statusPagePort": 8082,
             "workers": 16,
             "resyncSeconds": 120.5,
             "requestTimeoutSeconds": 5,

@@ -31,6 +31,7 @@ from tests.kubectl.situations import SITUATIONS, drains, raw_backend, raw_claim,
 from tests.unit.builders import BACKEND_UID, NODE, NOW, POD_UID, PORT, later
 
 FOLDER = Path(__file__).parent / "golden"
+PICTURE = Path(__file__).parents[2] / "docs" / "images" / "timeline.svg"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "kubectl.md"
 _BLOCK = re.compile(r"(<!-- golden: (?P<name>[\w-]+) -->\n```text\n)(?P<text>.*?)(```)", re.DOTALL)
 
@@ -218,8 +219,12 @@ EXAMPLES: dict[str, Callable[[], str]] = {
 }
 
 
+def file_of(name: str) -> Path:
+    return PICTURE if name == "timeline-svg" else FOLDER / f"{name}.txt"
+
+
 def golden(name: str) -> str:
-    return (FOLDER / f"{name}.txt").read_text()
+    return file_of(name).read_text()
 
 
 def document() -> str:
@@ -230,7 +235,7 @@ def document() -> str:
 def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     for name, example in EXAMPLES.items():
-        (FOLDER / f"{name}.txt").write_text(f"{example().rstrip()}\n")
+        file_of(name).write_text(f"{example().rstrip()}\n")
     if DOCUMENT.exists():
         DOCUMENT.write_text(document())
     return 0
