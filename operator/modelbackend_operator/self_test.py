@@ -1,5 +1,7 @@
 """What `helm test` asks: may this account read what it must, are both kinds served, and is the operator ready?"""
 
+import asyncio
+
 import aiohttp
 
 from modelbackend_operator.cluster import ClusterUnavailable
@@ -7,7 +9,10 @@ from modelbackend_operator.kinds import Kind
 from modelbackend_operator.kubernetes_api import KubernetesApi
 from modelbackend_operator.settings import Settings
 
-ANSWER_SECONDS = 10
+ANSWER_SECONDS = 5
+PAUSE_SECONDS = 1
+ATTEMPTS = 20
+"""Just after an upgrade a Service may lead to nobody for a moment."""
 
 
 async def complaints(api: KubernetesApi, settings: Settings, operator_url: str) -> list[str]:
@@ -19,8 +24,12 @@ async def complaints(api: KubernetesApi, settings: Settings, operator_url: str) 
                 await api.list(kind, namespace)
             except ClusterUnavailable as error:
                 found.append(str(error))
-    found += await _not_ready(f"{operator_url}/readyz")
-    return found
+    for _ in range(ATTEMPTS):
+        unready = await _not_ready(f"{operator_url}/readyz")
+        if not unready:
+            return found
+        await asyncio.sleep(PAUSE_SECONDS)
+    return found + unready
 
 
 async def _not_ready(url: str) -> list[str]:

@@ -97,6 +97,16 @@ def test_the_selector_never_changes_because_it_never_can(rendered: tuple[dict[st
     assert one["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/name"] == name
 
 
+def test_nothing_but_the_operator_is_selected_as_the_operator(rendered: tuple[dict[str, Any], list[Object]]) -> None:
+    values, found = rendered
+    name = values.get("fullnameOverride", "modelbackend-operator")
+    pods = [one for one in found if one["kind"] == "Pod"]
+    pods += [one["spec"]["template"] for one in of_kind(found, "Job")]
+    assert [pod for pod in pods if pod["metadata"]["labels"]["app.kubernetes.io/name"] == name] == []
+    for service in of_kind(found, "Service"):
+        assert service["spec"]["selector"] == {"app.kubernetes.io/name": name}
+
+
 def test_one_replica_is_replaced_and_several_elect_a_leader(rendered: tuple[dict[str, Any], list[Object]]) -> None:
     values, found = rendered
     several = values.get("replicas", 1) > 1

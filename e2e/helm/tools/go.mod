@@ -12,6 +12,8 @@ require (
 	sigs.k8s.io/cli-utils v0.37.2
 )
 
+require github.com/yuin/gopher-lua v1.1.1
+
 require (
 	dario.cat/mergo v1.0.1 // indirect
 	github.com/Azure/go-ansiterm v0.0.0-20250102033503-faa5f7b0171c // indirect

@@ -1,0 +1,150 @@
+"""The chart on a real cluster: taken over from plain manifests, upgraded and rolled back under traffic, uninstalled.
+
+The operator that the rest of the suite uses is put back at the end.
+"""
+
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.backends import Backend, claims_of, generate
+from e2e.conftest import QUICK, ROOT
+from e2e.helm.chart import CHART, NAMESPACE, RELEASE
+from e2e.helm.programs import build
+from e2e.kubectl import Kubectl, Object
+
+Make = Callable[..., Backend]
+DEPLOYMENT = ("deployment/modelbackend-operator", "-n", NAMESPACE)
+VALUES: dict[str, Any] = {"settings": {"reuseDelaySeconds": 5, "maxBackoffSeconds": 5}}
+
+
+class Helm:
+    def __init__(self, kubectl: Kubectl) -> None:
+        self._kubeconfig = kubectl.kubeconfig
+
+    def run(self, *arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
+        """The caller looks at its return code."""
+        command = [str(build() / "helm"), f"--kubeconfig={self._kubeconfig}", f"--namespace={NAMESPACE}", *arguments]
+        given = ["--values", "-"] if values is not None else []
+        text = yaml.safe_dump(values) if values is not None else ""
+        return subprocess.run([*command, *given], input=text, capture_output=True, text=True, timeout=300, check=False)
+
+    def upgrade(self, **values: Any) -> None:
+        """Installs it where it is not; waits until the operator is ready."""
+        flags = ("--install", "--take-ownership", "--reset-values", "--wait", "--timeout=150s")
+        done = self.run("upgrade", RELEASE, str(CHART), *flags, values={**VALUES, **values})
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def helm(kubectl: Kubectl, operator: str) -> Iterator[Helm]:
+    """The release, taken over from the plain manifests; these come back afterwards."""
+    assert operator == NAMESPACE
+    helm = Helm(kubectl)
+    helm.upgrade()
+    yield helm
+    helm.run("uninstall", RELEASE, "--no-hooks", "--wait")
+    kubectl.run("apply", "-f", str(ROOT / "deploy"))
+    kubectl.run("set", "env", *DEPLOYMENT, *QUICK)
+    kubectl.run("rollout", "status", *DEPLOYMENT, "--timeout=120s", timeout_seconds=150)
+
+
+def life_of(pod: Object) -> tuple[str, int, str]:
+    """What changes when its process is another one."""
+    (container,) = pod["status"]["containerStatuses"]
+    return pod["metadata"]["uid"], container["restartCount"], container["containerID"]
+
+
+@contextmanager
+def traffic(address: str) -> Iterator[list[str | Exception]]:
+    """One request after the other while the block runs: what each was answered, or why it failed."""
+    answers: list[str | Exception] = []
+    enough = threading.Event()
+
+    def ask() -> None:
+        while not enough.is_set():
+            try:
+                answers.append(generate(address, "Hello", "--max-tokens", "8"))
+            except (AssertionError, subprocess.SubprocessError) as failure:
+                answers.append(failure)
+
+    caller = threading.Thread(target=ask)
+    caller.start()
+    try:
+        yield answers
+    finally:
+        enough.set()
+        caller.join()
+
+
+def without_bookkeeping(raw: Object) -> Object:
+    """Spec and metadata as a person wrote them and the operator left them."""
+    metadata = {k: v for k, v in raw["metadata"].items() if k not in ("resourceVersion", "managedFields")}
+    return {"metadata": metadata, "spec": raw["spec"]}
+
+
+def crd_uids(kubectl: Kubectl) -> dict[str, str]:
+    return {crd["metadata"]["name"]: crd["metadata"]["uid"] for crd in kubectl.list("crds")}
+
+
+def test_upgrades_and_a_rollback_restart_no_model_pod_and_cut_no_stream(
+    helm: Helm, kubectl: Kubectl, backend: Make
+) -> None:
+    one = backend("through-upgrades")
+    address = one.until_ready()
+    (pod,) = one.pods()
+    before, found, kinds = life_of(pod), one.object, crd_uids(kubectl)
+    assert found is not None
+    with traffic(address) as answers:
+        helm.upgrade(replicas=2)
+        helm.upgrade(replicas=2, podAnnotations={"example.com/n": "2"}, serverImage={"repository": "r", "tag": "9"})
+        done = helm.run("rollback", RELEASE, "--wait", "--timeout=150s")
+        assert done.returncode == 0, done.stderr
+    assert len(answers) > 3
+    assert [answer for answer in answers if isinstance(answer, Exception)] == []
+    (pod,) = one.pods()
+    assert life_of(pod) == before
+    now = one.object
+    assert now is not None
+    assert crd_uids(kubectl) == kinds
+    assert without_bookkeeping(now) == without_bookkeeping(found)
+
+
+def test_helm_test_passes(helm: Helm) -> None:
+    helm.upgrade()
+    done = helm.run("test", RELEASE, "--logs", "--timeout=120s")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the operator is ready, and may read what it must" in done.stdout
+
+
+def test_an_uninstall_is_refused_under_live_backends_and_a_draining_one_ends_them_first(
+    helm: Helm, kubectl: Kubectl, backend: Make, namespace: str
+) -> None:
+    one = backend("in-the-way")
+    one.until_ready()
+    uid, kinds = one.uid, crd_uids(kubectl)
+    refused = helm.run("uninstall", RELEASE, "--timeout=120s")
+    assert refused.returncode != 0
+    words = kubectl.run("logs", "job/modelbackend-operator-uninstall", "-n", NAMESPACE)
+    assert f"{namespace}/in-the-way" in words
+    assert one.condition("Ready")["status"] == "True"
+
+    recovered = helm.run("rollback", RELEASE, "--wait", "--timeout=120s")
+    assert recovered.returncode == 0, recovered.stderr
+    helm.upgrade(uninstall={"guard": "Drain", "timeoutSeconds": 100})
+    done = helm.run("uninstall", RELEASE, "--timeout=150s", "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert one.object is None
+    assert claims_of(kubectl, uid) == []
+    assert kubectl.get("deployment", "modelbackend-operator", NAMESPACE) is None
+    assert crd_uids(kubectl) == kinds
+
+    helm.upgrade()  # over the kinds that were kept
+    again = backend("again")
+    again.until_ready()
+    assert crd_uids(kubectl) == kinds
