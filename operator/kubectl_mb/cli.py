@@ -48,16 +48,12 @@ def main() -> NoReturn:
         sys.exit(Exit.DONE)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
-    except click.Abort:
-        click.echo(
-            "kubectl mb: not confirmed; nothing was done" if sys.stdin.isatty() else "kubectl mb: interrupted", err=True
-        )
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
         sys.exit(Exit.INTERRUPTED)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(Exit.INTERRUPTED)
 
 
 # -- what many commands share ------
@@ -88,6 +84,12 @@ def output(*choices: Output) -> Callable[[Command], Command]:
 def instance_options(command: Command) -> Command:
     command = click.option("--instance", type=click.IntRange(min=0), help="By its ordinal.")(command)
     return click.option("--pod", help="By its pod's uid.")(command)
+
+
+def confirmed(question: str, *, yes: bool) -> None:
+    """Raises Trouble where the answer is no."""
+    if not yes and not click.confirm(question):
+        raise Trouble(Exit.NO, "not confirmed; nothing was done")
 
 
 confirmation = click.option("-y", "--yes", is_flag=True, help="Do not ask.")

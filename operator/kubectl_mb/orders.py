@@ -119,6 +119,10 @@ async def attest(session: Session, where: str, pod_uid: str, reason: str, *, wai
     word = {ANNOTATION_ATTEST: f"{pod_uid} {reason}"}
     if not where.isdigit():
         backend = await backend_named(session, where)
+        known = {entry.pod.uid for entry in status_of(backend).instances if entry.pod is not None}
+        if pod_uid not in known:
+            told = ", ".join(sorted(known)) or "no pod"
+            raise Trouble(Exit.NO, f"ModelBackend {where} has {told}, and not {pod_uid}; nothing was written")
         await _annotate(session, Kind.BACKEND, backend, word)
         return f"attested on ModelBackend {session.namespace}/{where}; kubectl mb why {where} says what it led to"
     name = claim_name(int(where))

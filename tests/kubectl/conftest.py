@@ -39,6 +39,7 @@ class Shell:
     def refuses(self, *words: str, stdin: str = "") -> tuple[int, str]:
         result = self.type(*words, stdin=stdin)
         assert result.exit_code != 0, result.output
+        assert isinstance(result.exception, SystemExit), f"{words}: {result.exception!r}"
         return result.exit_code, str(result.stderr)
 
 

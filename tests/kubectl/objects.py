@@ -1,6 +1,8 @@
-"""Objects that only an operator would make."""
+"""Objects of the tests: as a user writes them, and as only an operator would make them."""
 
 from typing import Any
+
+import yaml
 
 from tests.apiserver.harness import ApiServer
 from tests.apiserver.test_process import GROUP
@@ -36,3 +38,14 @@ def withheld_claim(server: ApiServer, namespace: str, owner: str) -> tuple[int, 
     answer = server.merge(f"{GROUP}/portclaims/port-{port}/status", {"status": status})
     assert answer.status == 200, answer.message
     return port, uid
+
+
+def manifest(namespace: str, name: str = "smollm2", **spec: Any) -> str:
+    source = {"persistentVolumeClaim": {"claimName": "weights", "path": "model.gguf"}}
+    body = {
+        "apiVersion": "modelbackend.dev/v1alpha1",
+        "kind": "ModelBackend",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"model": {"source": source}, **spec},
+    }
+    return yaml.safe_dump(body)

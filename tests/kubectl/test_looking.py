@@ -15,11 +15,11 @@ from kubectl_mb.cli import cli
 from kubectl_mb.completion import candidates
 from kubectl_mb.troubles import Exit
 from tests.apiserver.harness import ApiServer
-from tests.apiserver.operator_account import kubeconfig_with_token
 from tests.apiserver.test_process import make_backend
+from tests.kubectl.accounts import with_role
 from tests.kubectl.conftest import Shell
-from tests.kubectl.examples import DOCUMENT, serving
-from tests.kubectl.objects import withheld_claim
+from tests.kubectl.examples import serving
+from tests.kubectl.objects import manifest, withheld_claim
 
 pytestmark = pytest.mark.apiserver
 
@@ -95,13 +95,6 @@ def test_watch_ends_at_once_where_nothing_happens_and_in_time_where_nothing_ends
     assert shell.refuses("watch", "new", "--timeout=0")[0] == Exit.TOO_LATE
 
 
-def roles() -> list[dict[str, Any]]:
-    """The rules that the page names as enough."""
-    blocks = DOCUMENT.read_text().split("```yaml\n")[1:]
-    documents = [document for block in blocks for document in yaml.safe_load_all(block.split("```")[0])]
-    return [document for document in documents if document.get("kind") in ("Role", "ClusterRole")]
-
-
 def test_a_tenant_with_the_documented_role_sees_its_own_and_is_told_what_it_does_not_see(
     api_server: ApiServer, shell: Shell, tmp_path: Path
 ) -> None:
@@ -110,30 +103,11 @@ def test_a_tenant_with_the_documented_role_sees_its_own_and_is_told_what_it_does
     assert "smollm2" in tenant.shows("list")
     assert "You may not read leases, nodes, portclaims" in tenant.shows("why", "smollm2")
     tenant.shows("timeline", "smollm2")
+    tenant.shows("plan", "-f", "-", stdin=manifest(shell.namespace, runtime={"contextLength": 512}))
     tenant.shows("drain", "smollm2")
     tenant.shows("resume", "smollm2")
     code, message = tenant.refuses("ports")
     assert (code, "not allowed to list portclaims" in message) == (Exit.NOT_ALLOWED, True)
-
-
-def with_role(server: ApiServer, namespace: str, name: str, folder: Path) -> Path:
-    """A kubeconfig of a ServiceAccount that has this role of the page in this namespace, and nothing else."""
-    (role,) = (role for role in roles() if role["metadata"]["name"] == name)
-    account = {"kind": "ServiceAccount", "name": "tenant", "namespace": namespace}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
-    binding = {"metadata": {"name": name}, "roleRef": reference, "subjects": [account]}
-    group = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
-    role = {**role, "metadata": {"name": name}}
-    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    for path, body in (
-        (accounts, {"metadata": {"name": "tenant"}}),
-        (f"{group}/roles", role),
-        (f"{group}/rolebindings", binding),
-    ):
-        answer = server.post(path, body)
-        assert answer.status == 201, answer.message
-    token = server.post(f"{accounts}/tenant/token", {"spec": {}})
-    return kubeconfig_with_token(server, folder / "tenant.kubeconfig", token.body["status"]["token"])
 
 
 @pytest.mark.parametrize("content", [None, "clusters: ["], ids=["no such file", "no YAML"])

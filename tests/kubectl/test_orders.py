@@ -135,3 +135,12 @@ def test_nothing_can_be_attested_of_a_port_that_nobody_has(shell: Shell) -> None
     nobodys = str(next(node_ports))
     code, message = shell.refuses("attest", nobodys, "--pod", "any", "--reason", "why", "--yes")
     assert (code, f"nobody has a claim on port {nobodys}" in message) == (Exit.NOT_FOUND, True)
+
+
+def test_a_word_about_a_backend_without_ports_names_one_of_its_pods(
+    api_server: ApiServer, shell: Shell, backend: str
+) -> None:
+    code, message = shell.refuses("attest", "smollm2", "--pod", "another", "--reason", "seen", "--yes")
+    assert (code, "and not another; nothing was written" in message) == (Exit.NO, True)
+    shell.shows("attest", "smollm2", "--pod", uid_of_pod(api_server, shell.namespace), "--reason", "seen", "--yes")
+    assert "modelbackend.dev/attest" in api_server.get(backend).body["metadata"]["annotations"]

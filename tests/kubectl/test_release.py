@@ -1,5 +1,6 @@
 """The way out without an operator: it says what it gives up, asks, leaves a record, and lets go."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from kubectl_mb.troubles import Exit
 from tests.apiserver.harness import ApiServer
 from tests.apiserver.test_process import GROUP, make_backend
+from tests.kubectl.accounts import with_role
 from tests.kubectl.conftest import Shell, holds_as_golden
 from tests.kubectl.objects import FINALIZER, withheld_claim
 
@@ -52,10 +54,15 @@ def test_nothing_is_let_go_of_a_backend_that_is_not_being_deleted(api_server: Ap
 
 
 def test_a_command_that_was_interrupted_can_be_repeated_when_the_backend_is_gone(
-    api_server: ApiServer, shell: Shell
+    api_server: ApiServer, shell: Shell, tmp_path: Path
 ) -> None:
+    """By an account with the documented rights, and no others."""
+    account = with_role(api_server, shell.namespace, "kubectl-mb-administrator", tmp_path)
+    administrator = Shell(account, shell.namespace)
     port, _ = withheld_claim(api_server, shell.namespace, "departed")
-    shown = shell.shows("release-finalizers", "departed", "--ports", *REASON, "--yes")
+    assert f"port {port}" in administrator.shows("why", "departed")
+    assert str(port) in administrator.shows("ports")
+    shown = administrator.shows("release-finalizers", "departed", "--ports", *REASON, "--yes")
     assert f"PortClaim port-{port}: finalizer taken off" in shown
     assert api_server.get(f"{GROUP}/portclaims/port-{port}").status == 404
 

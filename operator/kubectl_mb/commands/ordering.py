@@ -10,6 +10,7 @@ from kubectl_mb.cli import (
     backend_name,
     cli,
     confirmation,
+    confirmed,
     instance_options,
     on_a_cluster,
     see,
@@ -91,11 +92,9 @@ def force(
     """
     choice = orders.Choice(instance, pod, every)
     backend = with_session(target, lambda session: backend_named(session, name))
-    running = sum(entry.in_flight or 0 for entry in status_of(backend).instances)
-    if not yes:
-        click.confirm(
-            f"This cuts what runs in {name} ({running or 'an unknown number of'} requests). Go on?", abort=True
-        )
+    told = [entry.in_flight for entry in status_of(backend).instances if entry.in_flight is not None]
+    running = str(sum(told)) if told else "an unknown number of"
+    confirmed(f"This cuts what runs in {name} ({running} requests). Go on?", yes=yes)
     entry = with_session(
         target,
         lambda session: orders.order(session, name, OrderKind.FORCE, choice, reason, wait_seconds=wait_seconds),
@@ -143,11 +142,10 @@ def attest(target: Target, where: str, pod: str, reason: str, wait_seconds: floa
     \b
     kubectl mb attest 30007 --pod 6f1c... --reason "the machine is unplugged"
     """
-    if not yes:
-        click.confirm(
-            f"If a process of pod {pod} still runs, two servers may answer on one port. Do you know that it has ended?",
-            abort=True,
-        )
+    question = (
+        f"If a process of pod {pod} still runs, two servers may answer on one port. Do you know that it has ended?"
+    )
+    confirmed(question, yes=yes)
     click.echo(
         with_session(target, lambda session: orders.attest(session, where, pod, reason, wait_seconds=wait_seconds))
     )
