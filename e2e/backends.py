@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from e2e.kubectl import Kubectl, Object, until
+from e2e.kubectl import PATIENCE_SECONDS, Kubectl, Object, until
+from modelbackend_operator.settings import Settings
 
 WEIGHTS = "weights"
 """The PersistentVolumeClaim that holds every model file of the tests."""
 TINY = "tiny.gguf"
 """Random weights of a real architecture: deterministic, and loaded in milliseconds."""
 SMOLLM2 = "smollm2-135m-instruct-q4_1.gguf"
+STREAM = ("Once upon a time", "--max-tokens", "200", "--temperature", "0")
+"""Of SMOLLM2: some seconds, also on a fast machine, so that much can happen meanwhile."""
+STREAM_SECONDS = 600
+"""Also on a machine that has much else to do."""
 
 API_VERSION = "modelbackend.dev/v1alpha1"
 UID_LABEL = "modelbackend.dev/backend-uid"
@@ -67,7 +72,7 @@ class Backend:
         """Empty when the condition is absent."""
         return next((c for c in self.status.get("conditions", ()) if c["type"] == kind), {})
 
-    def until_ready(self, timeout_seconds: float = 120) -> str:
+    def until_ready(self, timeout_seconds: float = PATIENCE_SECONDS) -> str:
         """The published address."""
 
         def address() -> str | None:
@@ -78,23 +83,23 @@ class Backend:
 
         return until(f"{self.name} is Ready; it says {self.status}", address, timeout_seconds=timeout_seconds)
 
-    def until_stalled(self, reason: str, timeout_seconds: float = 90) -> str:
+    def until_stalled(self, reason: str) -> str:
         """The message beside that reason."""
 
         def message() -> str | None:
             stalled = self.condition("Stalled")
             return stalled.get("message") if stalled.get("reason") == reason else None
 
-        return until(f"{self.name} is Stalled/{reason}", message, timeout_seconds=timeout_seconds)
+        return until(f"{self.name} is Stalled/{reason}", message)
 
     def until_event(self, reason: str) -> str:
         """The message of an Event with this reason."""
 
         def message() -> str | None:
-            events = self.kubectl.events_of(self.name, self.namespace)
-            return next((event["message"] for event in events if event["reason"] == reason), None)
+            about = (e for e in self.kubectl.list("events", self.namespace) if e["involvedObject"]["name"] == self.name)
+            return next((event["message"] for event in about if event["reason"] == reason), None)
 
-        return until(f"an Event {reason} about {self.name}", message, timeout_seconds=30)
+        return until(f"an Event {reason} about {self.name}", message)
 
     def pods(self) -> list[Object]:
         return list(self.kubectl.list("pods", self.namespace, f"{UID_LABEL}={self.uid}"))
@@ -105,8 +110,17 @@ class Backend:
     def delete(self, *flags: str) -> None:
         self.kubectl.delete("modelbackend", self.name, self.namespace, *flags)
 
-    def until_gone(self, timeout_seconds: float = 120) -> None:
+    def until_gone(self, timeout_seconds: float = PATIENCE_SECONDS) -> None:
         until(f"{self.name} is gone", lambda: self.object is None, timeout_seconds=timeout_seconds)
+
+
+def free_node_port(kubectl: Kubectl) -> int:
+    """Of the operator's pool; the last one that neither a claim nor a Service has."""
+    claimed = {claim["spec"]["port"] for claim in kubectl.list("portclaims")}
+    services = kubectl.list("services")
+    served = {port.get("nodePort") for service in services for port in service["spec"].get("ports", ())}
+    pool = {port for first, last in Settings().node_ports for port in range(first, last + 1)}
+    return max(pool - claimed - served)
 
 
 def claims_of(kubectl: Kubectl, uid: str) -> list[Object]:
@@ -114,7 +128,7 @@ def claims_of(kubectl: Kubectl, uid: str) -> list[Object]:
     return [claim for claim in kubectl.list("portclaims") if claim["spec"]["backend"]["uid"] == uid]
 
 
-def generate(address: str, prompt: str, *flags: str, timeout_seconds: float = 120) -> str:
+def generate(address: str, prompt: str, *flags: str, timeout_seconds: float = STREAM_SECONDS) -> str:
     """What the command prints, through the address a user would use."""
     done = subprocess.run(
         client("generate", "--address", address, "--prompt", prompt, *flags),

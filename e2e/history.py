@@ -5,22 +5,21 @@ A single etcd numbers its writes across all kinds, so the versions of several wa
 
 import http.client
 import json
-import subprocess
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from e2e.kubectl import Kubectl, until
+from e2e.api import WATCH_SECONDS, Api
+from e2e.kubectl import until
 from modelbackend_operator.kinds import Kind
 
 UNNARROWED = (Kind.POD, Kind.SERVICE)
 """Watched without the operator's label too: a test may strip it, and the object is still there."""
 TOLD = (Kind.BACKEND, Kind.CLAIM, Kind.POD)
-WATCH_SECONDS = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class Version:
 
 
 class History:
-    def __init__(self, api: "Api") -> None:
+    def __init__(self, api: Api) -> None:
         self._api = api
         self._versions: list[Version] = []
         self._latest: dict[tuple[Kind, str], Version] = {}
@@ -84,10 +83,17 @@ class History:
         return f"{kind.path()}?labelSelector={selector.replace('=', '%3D')}{query}"
 
     def _list(self, kind: Kind) -> int:
+        """What has gone since the last word of its watch is told, too."""
         listed = self._api.get(self._path(kind, ""))
+        number = listed["metadata"]["resourceVersion"]
+        there = {item["metadata"]["uid"] for item in listed["items"]}
         for item in listed["items"]:
             self._add(Version(time.monotonic(), kind, item, deleted=False))
-        return int(listed["metadata"]["resourceVersion"])
+        for raw in self.latest(kind):
+            if raw["metadata"]["uid"] not in there:
+                last = {**raw, "metadata": {**raw["metadata"], "resourceVersion": number}}
+                self._add(Version(time.monotonic(), kind, last, deleted=True))
+        return int(number)
 
     def _follow(self, kind: Kind, version: int) -> None:
         while not self._stopping.is_set():
@@ -116,56 +122,6 @@ class History:
             if known is None or known.number < version.number:
                 self._latest[key] = version
                 self._versions.append(version)
-
-
-class Api:
-    """The API server over plain HTTP on loopback, by whatever credentials kubectl has."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-
-    def get(self, path: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.text(path))
-        return found
-
-    def text(self, path: str) -> str:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            body = response.read().decode()
-        finally:
-            connection.close()
-        if response.status != http.client.OK:
-            raise OSError(f"GET {path}: HTTP {response.status} {body[:200]}")
-        return body
-
-    def lines(self, path: str) -> Iterator[bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WATCH_SECONDS + 60)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            if response.status != http.client.OK:
-                raise OSError(f"GET {path}: HTTP {response.status}")
-            yield from response
-        finally:
-            connection.close()
-
-
-@contextmanager
-def api_of(kubectl: Kubectl, *flags: str) -> Iterator[Api]:
-    """By `kubectl proxy`, which ends with the block."""
-    process = subprocess.Popen(
-        kubectl.command("proxy", "--port=0", *flags), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    try:
-        assert process.stdout is not None
-        words = process.stdout.readline()  # Starting to serve on 127.0.0.1:PORT
-        assert ":" in words, f"kubectl proxy does not serve: {words!r}"
-        yield Api(int(words.rsplit(":", 1)[1]))
-    finally:
-        process.kill()
-        process.wait()
 
 
 def number_at(versions: Sequence[Version], moment: float) -> int:

@@ -41,6 +41,7 @@ class Succession:
                 stderr=log,
                 text=True,
                 bufsize=1,
+                start_new_session=True,  # Ctrl-C is for the test, which ends them
             )
         self._pid = 0
         self.lives = 0

@@ -9,7 +9,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import grpc
@@ -40,8 +40,10 @@ class Sighting:
 
 
 class PortWatchdog:
-    def __init__(self, history: History, pool: Iterable[int]) -> None:
+    def __init__(self, history: History, pool: Iterable[int], nodes: Collection[str]) -> None:
+        """`nodes`: the containers that the nodes are; empty where they are machines elsewhere."""
         self._history = history
+        self._nodes = nodes
         self._pool = tuple(pool)
         self._sightings: dict[tuple[object, ...], Sighting] = {}
         self._stopping = threading.Event()
@@ -73,7 +75,7 @@ class PortWatchdog:
     def _look_often(self) -> None:
         while not self._stopping.wait(TICK_SECONDS):
             now = time.monotonic()
-            for process in running(SERVER):
+            for process in running(SERVER, self._nodes):
                 seen = Sighting(now, now, process.pod_uid, process.backend_uid, None, f"process {process.pid}")
                 self._see((process.pid, process.started), seen)
         self.cpu_seconds += time.thread_time()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from e2e.backends import SMOLLM2, UID_LABEL, Backend, claims_of, generate, port_of, stream
+from e2e.backends import SMOLLM2, STREAM, STREAM_SECONDS, UID_LABEL, Backend, claims_of, generate, port_of, stream
 from e2e.kubectl import Kubectl, Object, until
 
 Make = Callable[..., Backend]
@@ -23,10 +23,10 @@ def test_a_pod_that_lost_its_labels_gets_them_back_and_serves_on(kubectl: Kubect
         (found,) = [kubectl.get("pod", name, one.namespace)]
         return found is not None and found["metadata"]["labels"] == pod["metadata"]["labels"]
 
-    until("its labels are as they were", again, timeout_seconds=20)
+    until("its labels are as they were", again)
     assert generate(address, "Hello", "--max-tokens", "4")
     one.delete()
-    one.until_gone(timeout_seconds=30)
+    one.until_gone()
 
 
 EDITS: dict[str, Object] = {
@@ -59,9 +59,9 @@ def test_services_that_others_edit_or_delete_are_put_right(kubectl: Kubectl, bac
     for name in made:
         for what, edit in EDITS.items():
             kubectl.patch("service", name, one.namespace, edit)
-            until(f"Service {name} is as it was before it got {what}", lambda: services() == made, timeout_seconds=20)
+            until(f"Service {name} is as it was before it got {what}", lambda: services() == made)
         kubectl.delete("service", name, one.namespace)
-        until(f"Service {name} is made again", lambda: services() == made, timeout_seconds=20)
+        until(f"Service {name} is made again", lambda: services() == made)
     assert generate(address, "Hello", "--max-tokens", "4")
     assert [claim["status"]["phase"] for claim in claims_of(kubectl, uid)] == ["Bound"]
 
@@ -76,8 +76,8 @@ def test_a_claim_deleted_by_hand_stays_for_as_long_as_its_instance_runs(kubectl:
     assert claim is not None
     assert (claim["status"]["phase"], "deletionTimestamp" in claim["metadata"]) == ("Bound", True)
     one.delete()
-    one.until_gone(timeout_seconds=30)
-    until("it is gone once its instance has ended", lambda: not claims_of(kubectl, uid), timeout_seconds=30)
+    one.until_gone()
+    until("it is gone once its instance has ended", lambda: not claims_of(kubectl, uid))
 
 
 def test_the_last_of_several_edits_counts_once_the_running_stream_has_come_whole(
@@ -85,13 +85,13 @@ def test_the_last_of_several_edits_counts_once_the_running_stream_has_come_whole
 ) -> None:
     one = backend("edited-often", file=SMOLLM2)
     address = one.until_ready()
-    running = stream(address, "Once upon a time", "--max-tokens", "60", "--temperature", "0")
+    running = stream(address, *STREAM)
     for length in (256, 512, 1024):
         kubectl.patch("modelbackend", one.name, one.namespace, {"spec": {"runtime": {"contextLength": length}}})
     assert until("it drains", lambda: one.condition("Drained"))["status"] == "False"
-    _, errors = running.communicate(timeout=60)
+    _, errors = running.communicate(timeout=STREAM_SECONDS)
     assert running.returncode == 0, errors
-    until("it is served anew", lambda: one.status.get("model", {}).get("contextLength") == 1024, timeout_seconds=60)
+    until("it is served anew", lambda: one.status.get("model", {}).get("contextLength") == 1024)
     assert one.until_ready() == address
 
 
@@ -101,7 +101,7 @@ def test_a_memory_limit_that_is_too_small_reads_as_such_and_a_larger_one_recover
     one = backend("small-memory", file=SMOLLM2, resources={"limits": {"memory": "100Mi"}})
     assert "raise resources.limits.memory" in one.until_stalled("OutOfMemory")
     kubectl.patch("modelbackend", one.name, one.namespace, {"spec": {"resources": {"limits": {"memory": "1Gi"}}}})
-    one.until_ready(timeout_seconds=60)
+    one.until_ready()
 
 
 def test_a_secret_edited_by_hand_is_named_and_removing_it_recovers(kubectl: Kubectl, backend: Make) -> None:
@@ -113,7 +113,7 @@ def test_a_secret_edited_by_hand_is_named_and_removing_it_recovers(kubectl: Kube
     assert f"Secret {secret} was edited" in one.until_stalled("ControlTokenRefused")
     kubectl.delete("secret", secret, one.namespace)
     kubectl.delete("pod", one.until_pod()["metadata"]["name"], one.namespace)
-    one.until_ready(timeout_seconds=60)
+    one.until_ready()
 
 
 @pytest.fixture

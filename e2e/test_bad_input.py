@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from e2e.backends import TINY, WEIGHTS, Backend, port_of
+from e2e.backends import TINY, WEIGHTS, Backend, free_node_port, port_of
 from e2e.kubectl import Kubectl, KubectlError
 
 Make = Callable[..., Backend]
@@ -44,23 +44,25 @@ def test_a_missing_volume_is_told_in_the_schedulers_words(backend: Make) -> None
 
 
 def test_two_backends_that_pin_one_port_are_told_apart(kubectl: Kubectl, backend: Make) -> None:
-    pin = {"nodePort": 30081}
+    port = free_node_port(kubectl)
+    pin = {"nodePort": port}
     holder = backend("pin-holder", exposure=pin)
-    assert port_of(holder.until_ready()) == 30081
+    assert port_of(holder.until_ready()) == port
     other = backend("pin-other", exposure=pin)
     message = other.until_stalled("PinnedPortTaken")
     assert "models/pin-holder" in message
-    assert "30081" in other.until_event("PinnedPortTaken")
+    assert str(port) in other.until_event("PinnedPortTaken")
     assert other.condition("PortAvailable")["status"] == "False"
     kubectl.patch("modelbackend", other.name, other.namespace, {"spec": {"exposure": {"nodePort": None}}})
-    assert port_of(other.until_ready()) != 30081
+    assert port_of(other.until_ready()) != port
     assert holder.condition("Ready")["status"] == "True"
 
 
 def test_a_pinned_port_that_a_foreign_service_holds_is_reported(
     kubectl: Kubectl, backend: Make, namespace: str
 ) -> None:
-    port = {"port": 80, "nodePort": 30082, "protocol": "TCP"}
+    node_port = free_node_port(kubectl)
+    port = {"port": 80, "nodePort": node_port, "protocol": "TCP"}
     spec = {"type": "NodePort", "selector": {"app": "nobody"}, "ports": [port]}
     foreign = {
         "apiVersion": "v1",
@@ -70,10 +72,10 @@ def test_a_pinned_port_that_a_foreign_service_holds_is_reported(
     }
     kubectl.apply(foreign)
     try:
-        one = backend("pin-foreign", exposure={"nodePort": 30082})
-        assert "30082" in one.until_stalled("PinnedPortTaken")
+        one = backend("pin-foreign", exposure={"nodePort": node_port})
+        assert str(node_port) in one.until_stalled("PinnedPortTaken")
         kubectl.delete("service", "foreign", namespace)
-        assert port_of(one.until_ready()) == 30082
+        assert port_of(one.until_ready()) == node_port
     finally:
         kubectl.delete("service", "foreign", namespace)
 

@@ -18,8 +18,8 @@ from e2e.kubectl import Kubectl, KubectlError, Object, until
 
 GPU = "nvidia.com/gpu"
 UNHEALTHY = "fake-gpu.modelbackend.dev/unhealthy"
-NODE_PORT = 32222
-HOST_PORT = 24999
+HOST_PORT = 25999
+"""In no pool of an operator's, and in no range of the kernel's or of the API server's."""
 MAKE_HTTPD = ["sh", "-c", "mkdir -p /tmp/www && echo hello > /tmp/www/index.html && exec httpd -f -p 8080 -h /tmp/www"]
 SLEEP = ["sleep", "3600"]
 
@@ -59,7 +59,7 @@ def pod(kubectl: Kubectl, namespace: str) -> Iterator[Callable[..., str]]:
         name = f"pod-{uuid.uuid4().hex[:6]}"
         made.append(name)
         kubectl.apply(pod_object(name, namespace, node, command, **spec))
-        kubectl.run("wait", "--for=condition=Ready", f"pod/{name}", "-n", namespace, "--timeout=60s")
+        kubectl.run("wait", "--for=condition=Ready", f"pod/{name}", "-n", namespace, "--timeout=170s")
         return name
 
     yield make
@@ -126,27 +126,29 @@ def test_a_node_port_answers_at_every_nodes_address(
     kubectl: Kubectl, namespace: str, workers: list[str], pod: Callable[..., str]
 ) -> None:
     server = pod(workers[0], MAKE_HTTPD)
-    port = {"port": 8080, "nodePort": NODE_PORT}
     kubectl.apply(
         {
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {"name": "node-port", "namespace": namespace},
-            "spec": {"type": "NodePort", "selector": {"app": server}, "ports": [port]},
+            "spec": {"type": "NodePort", "selector": {"app": server}, "ports": [{"port": 8080}]},
         }
     )
+    service = kubectl.get("service", "node-port", namespace)
+    assert service is not None
+    node_port = service["spec"]["ports"][0]["nodePort"]
     for node in kubectl.list("nodes"):
         address = address_of(kubectl, node["metadata"]["name"])
-        until(f"{address}:{NODE_PORT} answers", partial(answers, address, NODE_PORT), timeout_seconds=20)
+        until(f"{address}:{node_port} answers", partial(answers, address, node_port))
     kubectl.delete("service", "node-port", namespace)
-    until("the node port is closed", lambda: not answers(address_of(kubectl, workers[0]), NODE_PORT))
+    until("the node port is closed", lambda: not answers(address_of(kubectl, workers[0]), node_port))
 
 
 def test_a_host_port_answers_at_its_own_node_only(
     kubectl: Kubectl, workers: list[str], pod: Callable[..., str]
 ) -> None:
     pod(workers[0], MAKE_HTTPD, ports=[{"containerPort": 8080, "hostPort": HOST_PORT}])
-    until("the host port answers", lambda: answers(address_of(kubectl, workers[0]), HOST_PORT), timeout_seconds=20)
+    until("the host port answers", lambda: answers(address_of(kubectl, workers[0]), HOST_PORT))
     assert not answers(address_of(kubectl, workers[1]), HOST_PORT)
 
 
@@ -177,11 +179,14 @@ def test_a_volume_of_the_default_class_is_writable_for_a_user_who_is_not_root(
         securityContext={"runAsUser": 10001, "runAsNonRoot": True},
     )
     kubectl.run("exec", writer, "-n", namespace, "--", "touch", "/scratch/written")
-    bound = kubectl.get("pvc", "scratch", namespace)
+    bound = kubectl.get("persistentvolumeclaim", "scratch", namespace)
     assert bound is not None
     kubectl.delete("pod", writer, namespace, "--grace-period=1", wait=True)
     kubectl.delete("pvc", "scratch", namespace)
-    until("the volume is removed with its claim", lambda: kubectl.get("pv", bound["spec"]["volumeName"]) is None)
+    until(
+        "the volume is removed with its claim",
+        lambda: kubectl.get("persistentvolume", bound["spec"]["volumeName"]) is None,
+    )
 
 
 def test_a_network_policy_lets_only_the_named_pod_through_from_another_node(
@@ -192,7 +197,7 @@ def test_a_network_policy_lets_only_the_named_pod_through_from_another_node(
     address = pod_address(kubectl, namespace, server)
     for caller in (allowed, refused):
         reached = partial(reaches, kubectl, namespace, caller, address)
-        until("without a policy everyone gets through", reached, timeout_seconds=20)
+        until("without a policy everyone gets through", reached)
     policy = {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -251,7 +256,7 @@ def test_a_node_whose_kubelet_stops_is_not_ready_until_it_starts(
     pod(workers[1], MAKE_HTTPD, ports=[{"containerPort": 8080, "hostPort": HOST_PORT}])
     try:
         nodes.stop(workers[1])
-        until("the node is not ready", lambda: not node_is_ready(kubectl, workers[1]), timeout_seconds=60)
+        until("the node is not ready", lambda: not node_is_ready(kubectl, workers[1]))
         assert answers(address_of(kubectl, workers[1]), HOST_PORT), "its containers run on"
     finally:
         nodes.start(workers[1])
@@ -269,7 +274,7 @@ def test_a_partitioned_node_answers_nobody_until_it_is_healed(
     try:
         nodes.partition(workers[1])
         assert not answers(address, HOST_PORT)
-        until("the node is not ready", lambda: not node_is_ready(kubectl, workers[1]), timeout_seconds=60)
+        until("the node is not ready", lambda: not node_is_ready(kubectl, workers[1]))
     finally:
         nodes.heal(workers[1])
     until("the node is ready", lambda: node_is_ready(kubectl, workers[1]))
@@ -290,7 +295,7 @@ def test_a_killed_node_comes_back_with_its_pods_restarted(
 
     try:
         nodes.kill(workers[1])
-        until("the node is not ready", lambda: not node_is_ready(kubectl, workers[1]), timeout_seconds=60)
+        until("the node is not ready", lambda: not node_is_ready(kubectl, workers[1]))
     finally:
         nodes.start(workers[1])
     until("the node is ready", lambda: node_is_ready(kubectl, workers[1]))
@@ -302,7 +307,7 @@ def test_a_killed_node_comes_back_with_its_pods_restarted(
 def test_a_paused_node_is_not_ready_until_it_goes_on(kubectl: Kubectl, nodes: KindNodes, workers: list[str]) -> None:
     try:
         nodes.pause(workers[1])
-        until("the node is not ready", lambda: not node_is_ready(kubectl, workers[1]), timeout_seconds=60)
+        until("the node is not ready", lambda: not node_is_ready(kubectl, workers[1]))
     finally:
         nodes.unpause(workers[1])
     until("the node is ready", lambda: node_is_ready(kubectl, workers[1]))

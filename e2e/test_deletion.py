@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from e2e.backends import SMOLLM2, Backend, claims_of, stream
+from e2e.backends import SMOLLM2, STREAM, STREAM_SECONDS, Backend, claims_of, stream
 from e2e.kubectl import Kubectl, until
 
 Make = Callable[..., Backend]
@@ -22,7 +22,7 @@ def test_deleted_while_unschedulable(kubectl: Kubectl, backend: Make) -> None:
     uid = one.uid
     assert "nvidia.com/gpu" in one.until_stalled("Unschedulable")
     one.delete()
-    one.until_gone(timeout_seconds=30)
+    one.until_gone()
     assert evidence(kubectl, uid) == "NeverStarted"
 
 
@@ -31,7 +31,7 @@ def test_deleted_while_its_image_cannot_be_pulled(kubectl: Kubectl, backend: Mak
     uid = one.uid
     assert "no-such-image" in one.until_stalled("ImageUnavailable")
     one.delete()
-    one.until_gone(timeout_seconds=60)
+    one.until_gone()
     assert evidence(kubectl, uid) in ("ContainersTerminated", "NeverStarted")
 
 
@@ -40,7 +40,7 @@ def test_deleted_while_loading(kubectl: Kubectl, backend: Make) -> None:
     uid = one.uid
     until("a container runs", lambda: one.pods() and one.pods()[0]["status"]["phase"] == "Running")
     one.delete()
-    one.until_gone(timeout_seconds=60)
+    one.until_gone()
     assert evidence(kubectl, uid) == "ContainersTerminated"
 
 
@@ -48,8 +48,8 @@ def test_deleted_at_once_after_it_was_applied(kubectl: Kubectl, backend: Make) -
     one = backend("regretted")
     uid = one.uid
     one.delete()
-    one.until_gone(timeout_seconds=60)
-    until("nothing is left in the ledger", lambda: not claims_of(kubectl, uid), timeout_seconds=60)
+    one.until_gone()
+    until("nothing is left in the ledger", lambda: not claims_of(kubectl, uid))
 
 
 def test_a_force_deleted_pod_is_held_until_the_kubelet_reports_its_end(kubectl: Kubectl, backend: Make) -> None:
@@ -71,9 +71,9 @@ def test_a_force_deleted_pod_is_held_until_the_kubelet_reports_its_end(kubectl: 
 def test_a_running_stream_outlives_a_cascading_delete(kubectl: Kubectl, backend: Make, cascade: str) -> None:
     one = backend(f"cascade-{cascade}", file=SMOLLM2)
     address, uid = one.until_ready(), one.uid
-    running = stream(address, "Once upon a time", "--max-tokens", "80", "--temperature", "0")
+    running = stream(address, *STREAM)
     one.delete(f"--cascade={cascade}")
-    _, errors = running.communicate(timeout=120)
+    _, errors = running.communicate(timeout=STREAM_SECONDS)
     assert running.returncode == 0, errors
     one.until_gone()
     assert evidence(kubectl, uid) == "ContainersTerminated"
@@ -84,7 +84,7 @@ def test_two_backends_of_one_model_are_shut_down_one_after_the_other(backend: Ma
     one, other = backend("twin-a", model=model, file=SMOLLM2), backend("twin-b", model=model)
     address = one.until_ready()
     other.until_ready()
-    running = stream(address, "Once upon a time", "--max-tokens", "80", "--temperature", "0")
+    running = stream(address, *STREAM)
     one.delete()
     until("the first holds the model's Lease", lambda: one.condition("Drained"))
     other.delete()
@@ -96,6 +96,6 @@ def test_two_backends_of_one_model_are_shut_down_one_after_the_other(backend: Ma
     )
     assert "twin-a" in waits["message"]
     assert [pod["metadata"].get("deletionTimestamp") for pod in other.pods()] == [None]
-    running.communicate(timeout=120)
+    running.communicate(timeout=STREAM_SECONDS)
     one.until_gone()
     other.until_gone()

@@ -17,7 +17,7 @@ AWKWARD = ["llama-3.2-1b", "7b-chat", "x" * 63, "a", "a-0"]
 
 def test_awkward_names_serve_side_by_side(backend: Make) -> None:
     backends = [backend(name, resources={"limits": None}) for name in AWKWARD]  # more of them than a node has GPUs
-    addresses = {one.until_ready(timeout_seconds=180) for one in backends}
+    addresses = {one.until_ready() for one in backends}
     assert len(addresses) == len(AWKWARD)
     for address in addresses:
         assert generate(address, "Hello", "--max-tokens", "2") is not None

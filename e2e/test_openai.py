@@ -62,7 +62,7 @@ def test_an_openai_stream_through_a_node_port_ends_whole_when_its_backend_is_del
     assert answer.choices[0].text.startswith(" Paris.")
 
     stream = client.completions.create(
-        model=model, prompt="Once upon a time", max_tokens=80, temperature=0,
+        model=model, prompt="Once upon a time", max_tokens=200, temperature=0,
         stream=True, stream_options={"include_usage": True},
     )  # fmt: skip
     chunks = [next(stream)]
@@ -77,7 +77,7 @@ def test_an_openai_stream_through_a_node_port_ends_whole_when_its_backend_is_del
     print(f"the rest came: {text!r}")
     assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "length"
     assert chunks[-1].usage is not None
-    assert chunks[-1].usage.completion_tokens == 80
+    assert chunks[-1].usage.completion_tokens == 200
     one.until_gone()
     (claim,) = claims_of(kubectl, uid)
     assert claim["status"]["evidence"] == "ContainersTerminated"

@@ -6,7 +6,7 @@ from time import monotonic
 
 import pytest
 
-from e2e.backends import SMOLLM2, Backend, claims_of, stream
+from e2e.backends import SMOLLM2, STREAM, STREAM_SECONDS, Backend, claims_of, stream
 from e2e.cluster.nodes import KindNodes, node_control
 from e2e.kubectl import Kubectl, until
 
@@ -25,8 +25,13 @@ def kill_operator(kubectl: Kubectl, namespace: str) -> None:
 
 
 def until_operator_runs(kubectl: Kubectl, namespace: str) -> None:
-    rollout = ("rollout", "status", "deployment/modelbackend-operator", "-n", namespace, "--timeout=120s")
-    kubectl.run(*rollout, timeout_seconds=150)
+    """Not told by the Deployment's status, which says so for a moment more after its pod has gone."""
+
+    def ready() -> bool:
+        statuses = (pod["status"].get("containerStatuses", [{}]) for pod in kubectl.list("pods", namespace, OPERATOR))
+        return any(status[0].get("ready") for status in statuses)
+
+    until("an operator is ready", ready)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -38,13 +43,13 @@ def test_killed_at_a_random_moment_of_a_life_the_operator_finishes_it(
     wait_until(random.uniform(0.0, 4.0))
     kill_operator(kubectl, operator)
     uid = one.uid
-    one.until_ready(timeout_seconds=180)
+    one.until_ready()
     assert len(one.pods()) == 1
     one.delete()
     wait_until(random.uniform(0.0, 2.0))
     kill_operator(kubectl, operator)
-    one.until_gone(timeout_seconds=180)
-    until("nothing is left in the ledger", lambda: not claims_of(kubectl, uid), timeout_seconds=120)
+    one.until_gone()
+    until("nothing is left in the ledger", lambda: not claims_of(kubectl, uid))
     assert not kubectl.list("leases", operator, f"modelbackend.dev/backend-uid={uid}")
 
 
@@ -53,15 +58,15 @@ def test_killed_during_a_drain_the_deadline_stays_and_the_stream_comes_whole(
 ) -> None:
     one = backend("crash-drain", file=SMOLLM2)
     address = one.until_ready()
-    running = stream(address, "Once upon a time", "--max-tokens", "80", "--temperature", "0")
+    running = stream(address, *STREAM)
     one.delete()
     deadline = until("the deadline is recorded", lambda: stop_deadline(one))
     kill_operator(kubectl, operator)
     until_operator_runs(kubectl, operator)
     assert stop_deadline(one) in (deadline, None)
-    _, errors = running.communicate(timeout=180)
+    _, errors = running.communicate(timeout=STREAM_SECONDS)
     assert running.returncode == 0, errors
-    one.until_gone(timeout_seconds=120)
+    one.until_gone()
 
 
 def test_a_restart_leaves_a_serving_pod_alone(kubectl: Kubectl, operator: str, backend: Make) -> None:

@@ -5,11 +5,21 @@ from collections.abc import Callable
 
 import pytest
 
-from e2e.backends import SMOLLM2, Backend, claims_of, client, generate, port_of, stream
+from e2e.backends import (
+    SMOLLM2,
+    STREAM,
+    STREAM_SECONDS,
+    Backend,
+    claims_of,
+    client,
+    free_node_port,
+    generate,
+    port_of,
+    stream,
+)
 from e2e.kubectl import Kubectl, Object, until
 
 IMAGE = "localhost/modelbackend-server:dev"
-LONG_STREAM = ("--max-tokens", "80", "--temperature", "0")
 
 Make = Callable[..., Backend]
 
@@ -20,7 +30,7 @@ def only_claim(kubectl: Kubectl, uid: str) -> Object:
 
 
 def until_released(kubectl: Kubectl, uid: str) -> None:
-    until("the claim has cooled and is gone", lambda: not claims_of(kubectl, uid), timeout_seconds=60)
+    until("the claim has cooled and is gone", lambda: not claims_of(kubectl, uid))
 
 
 def test_a_real_model_answers_through_a_node_port_of_every_node(kubectl: Kubectl, backend: Make) -> None:
@@ -74,13 +84,13 @@ def test_a_cluster_ip_backend_claims_no_port_and_answers_inside_the_cluster(
 def test_a_stream_that_runs_when_its_backend_is_deleted_comes_whole(kubectl: Kubectl, backend: Make) -> None:
     one = backend("mid-stream", file=SMOLLM2)
     address, uid = one.until_ready(), one.uid
-    running = stream(address, "Once upon a time", *LONG_STREAM)
+    running = stream(address, *STREAM)
     one.delete()
     until("the stop record is written", lambda: one.condition("Drained"))
     with_new = subprocess.run(
         client("generate", "--address", address, "--prompt", "Hello"), capture_output=True, text=True, check=False
     )
-    text, errors = running.communicate(timeout=120)
+    text, errors = running.communicate(timeout=STREAM_SECONDS)
     assert running.returncode == 0, errors
     assert len(text.split()) > 10
     assert with_new.returncode != 0, "a draining instance admitted a new request"
@@ -89,16 +99,17 @@ def test_a_stream_that_runs_when_its_backend_is_deleted_comes_whole(kubectl: Kub
 
 
 def test_a_port_is_withheld_from_others_until_it_has_cooled(kubectl: Kubectl, backend: Make) -> None:
-    pool = {"portRange": {"first": 30070, "last": 30070}}
+    port = free_node_port(kubectl)
+    pool = {"portRange": {"first": port, "last": port}}
     first = backend("first-owner", exposure=pool)
     uid = first.uid
-    assert port_of(first.until_ready()) == 30070
+    assert port_of(first.until_ready()) == port
     second = backend("second-owner", exposure=pool)
-    assert "30070" in second.until_stalled("PortPoolExhausted")
+    assert str(port) in second.until_stalled("PortPoolExhausted")
     first.delete()
     first.until_gone()
     assert only_claim(kubectl, uid)["status"]["phase"] == "Cooling"
-    assert port_of(second.until_ready()) == 30070
+    assert port_of(second.until_ready()) == port
     assert not claims_of(kubectl, uid)
 
 

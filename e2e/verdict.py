@@ -52,8 +52,8 @@ class Breach:
 class _World:
     """The cluster at one number, and the looks at it of the last seconds."""
 
+    settings: Settings
     cache: Cache = field(default_factory=Cache)
-    settings: Settings = field(default_factory=Settings)
     models: dict[str, str] = field(default_factory=dict)
     looks: dict[str, Observation] = field(default_factory=dict)
     past: dict[str, deque[tuple[float, Observation]]] = field(default_factory=lambda: defaultdict(deque))
@@ -80,21 +80,27 @@ class _World:
 
 
 def judge(
-    versions: Sequence[Version], sightings: Sequence[Sighting], by_hand: Collection[str] = ()
+    versions: Sequence[Version],
+    sightings: Sequence[Sighting],
+    by_hand: Collection[str] = (),
+    settings: Settings | None = None,
 ) -> Iterator[Breach]:
-    """Every breach, once. `by_hand`: uids or names of objects that the test itself writes as a person would."""
+    """Every breach, once. `by_hand`: uids or names of objects that the test itself writes as a person would.
+    `settings`: of the operator, where they are not the default."""
     told: set[str] = set()
-    for breach in _judge(versions, sightings, by_hand):
+    for breach in _judge(versions, sightings, by_hand, settings or Settings()):
         if breach.sentence not in told:
             told.add(breach.sentence)
             yield breach
 
 
-def _judge(versions: Sequence[Version], sightings: Sequence[Sighting], by_hand: Collection[str]) -> Iterator[Breach]:
+def _judge(
+    versions: Sequence[Version], sightings: Sequence[Sighting], by_hand: Collection[str], settings: Settings
+) -> Iterator[Breach]:
     holdings = _holdings(versions)
     yield from _unclaimed(versions, sightings, holdings)
     lives = _lives(versions, sightings, holdings)
-    world = _World()
+    world = _World(settings)
     latest: dict[str, Mapping[str, Any]] = {}
     for version in sorted(versions, key=lambda v: v.number):
         uid = version.raw["metadata"]["uid"]

@@ -14,9 +14,7 @@ VOLUME_BYTES = "1Gi"
 def fill_volume(kubectl: Kubectl, namespace: str, claim: str, files: dict[str, Path]) -> None:
     """Creates the PersistentVolumeClaim and copies `files` (name on the volume -> file here) onto it."""
     kubectl.apply(_claim(namespace, claim), loader_pod(namespace, claim))
-    kubectl.run(
-        "wait", "--for=condition=Ready", f"pod/{LOADER}", "-n", namespace, "--timeout=120s", timeout_seconds=150
-    )
+    kubectl.run("wait", "--for=condition=Ready", f"pod/{LOADER}", "-n", namespace, "--timeout=170s")
     for name, path in files.items():
         write = f"import shutil, sys; shutil.copyfileobj(sys.stdin.buffer, open('/models/{name}', 'wb'))"
         with path.open("rb") as content:

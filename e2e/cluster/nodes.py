@@ -17,6 +17,7 @@ from e2e.cluster.engine import running_engine
 from images.steps import StepError
 
 BOOT_SECONDS = 60.0
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 # Drops what enters and leaves the node, as a pulled cable does; routes, sockets and the traffic between the
 # node's own pods and kubelet stay as they are.
@@ -70,10 +71,13 @@ class KindNodes:
     def change_boot_id(self, node: str) -> None:
         """What a reboot changes beside ending every process (`kill` and `start` do that): the kubelet, started anew,
         reports another boot id. Containers share the host's; the next `start` shows that one again."""
-        file = "/proc/sys/kernel/random/boot_id"
-        script = f"cat /proc/sys/kernel/random/uuid > /run/boot_id && mount --bind /run/boot_id {file}"
+        script = f"cat /proc/sys/kernel/random/uuid > /run/boot_id && mount --bind /run/boot_id {BOOT_ID}"
         self.docker.output("exec", node, "sh", "-c", script)
         self.docker.output("exec", node, "systemctl", "restart", "kubelet")
+
+    def has_other_boot_id(self, node: str) -> bool:
+        """Whether `change_boot_id` still tells: a machine that is killed and started shows the host's again."""
+        return self.docker.succeeds("exec", node, "mountpoint", "--quiet", BOOT_ID)
 
     def put(self, node: str, file: Path, path: str) -> None:
         """Copy a file onto the node, where everybody may read it."""
@@ -81,9 +85,13 @@ class KindNodes:
         self.docker.output("cp", file, f"{node}:{path}")
         self.docker.output("exec", node, "chmod", "0644", path)
 
+    def containers(self, nodes: Sequence[str]) -> list[str]:
+        """Their full ids, by which the control groups of what runs on them are named."""
+        return self.docker.output("inspect", "--format={{.Id}}", *nodes).split()
+
     def kill_process(self, node: str, command: str) -> None:
-        """SIGKILL to every process of the node whose command line contains `command`."""
-        self.docker.output("exec", node, "pkill", "-KILL", "-f", command)
+        """SIGKILL to every process of the node whose command line contains `command`; it may be that there is none."""
+        self.docker.succeeds("exec", node, "pkill", "-KILL", "-f", command)
 
     def partition(self, node: str) -> None:
         """Cut the node's network off from every other machine; what runs on it runs on."""

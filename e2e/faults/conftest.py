@@ -7,11 +7,13 @@ from itertools import pairwise
 
 import pytest
 
+from e2e.api import Api
+from e2e.cluster.nodes import KindNodes, UnsupportedNodes, node_control
 from e2e.conftest import OPERATOR_NAMESPACE
 from e2e.fault_proxy import FaultProxy, fault_proxy
 from e2e.faults.nodes import machine, weights_everywhere
-from e2e.history import Api, History, api_of
-from e2e.kubectl import Kubectl, until
+from e2e.history import History
+from e2e.kubectl import INTERRUPTED, Kubectl, until
 from e2e.port_watchdog import PortWatchdog, Sighting
 from e2e.story import story
 from e2e.verdict import judge
@@ -23,9 +25,14 @@ STORY = pytest.StashKey[str]()
 
 
 @pytest.fixture(scope="session")
-def api(kubectl: Kubectl) -> Iterator[Api]:
-    with api_of(kubectl) as api:
-        yield api
+def node_containers(kubectl: Kubectl) -> list[str]:
+    """Their ids; none where the nodes are machines elsewhere."""
+    nodes = [node["metadata"]["name"] for node in kubectl.list("nodes")]
+    match node_control(nodes):
+        case UnsupportedNodes():
+            return []
+        case KindNodes() as control:
+            return control.containers(nodes)
 
 
 @dataclass
@@ -38,6 +45,8 @@ class Watchdog:
     """Uids or names of objects that the test writes as a person would: those writes are not the operator's."""
     expected: set[str] = field(default_factory=set)
     """Promises that the test breaks itself: each must be noticed."""
+    settings: Settings = field(default_factory=Settings)
+    """Of the operator that the test watches."""
 
     def seen(self) -> tuple[Sighting, ...]:
         """Every server that was met so far."""
@@ -55,21 +64,24 @@ class Watchdog:
 
 
 @pytest.fixture(autouse=True)
-def watchdog(api: Api, operator: str, request: pytest.FixtureRequest) -> Iterator[Watchdog]:
+def watchdog(api: Api, operator: str, node_containers: list[str], request: pytest.FixtureRequest) -> Iterator[Watchdog]:
     """Set up first and torn down last, so that the end of a test's backends is watched too."""
     assert operator
     history = History(api)
     pool = [port for first, last in Settings().node_ports for port in range(first, last + 1)]
-    dog, began_at = PortWatchdog(history, pool), time.monotonic()
+    dog, began_at = PortWatchdog(history, pool, node_containers), time.monotonic()
     history.start()
     dog.start()
     watch = Watchdog(history, dog)
     yield watch
+    if INTERRUPTED.is_set():
+        return
+    until("every backend of the test is gone", lambda: not api.list("modelbackends"))
     history.catch_up()
     dog.stop()
     history.stop()
     versions, sightings = history.versions, dog.sightings
-    found = list(judge(versions, sightings, watch.by_hand))
+    found = list(judge(versions, sightings, watch.by_hand, watch.settings))
     told = story(versions, sightings, found, began_at)
     request.node.stash[STORY] = told
     unexpected = [b for b in found if b.sentence.partition(":")[0] not in watch.expected]
@@ -93,7 +105,7 @@ def no_other_operator(kubectl: Kubectl, operator: str) -> Iterator[None]:
     until("no operator runs in the cluster", lambda: not kubectl.list("pods", operator, selector))
     yield
     kubectl.run("scale", *DEPLOYMENT, "--replicas=1")
-    kubectl.run("rollout", "status", *DEPLOYMENT, "--timeout=120s", timeout_seconds=150)
+    kubectl.run("rollout", "status", *DEPLOYMENT)
 
 
 @pytest.fixture

@@ -7,13 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from e2e.backends import SMOLLM2, Backend, claims_of, stream
+from e2e.backends import SMOLLM2, STREAM, STREAM_SECONDS, Backend, claims_of, stream
 from e2e.faults.conftest import Watchdog
 from e2e.kubectl import Kubectl, until
 from e2e.processes import SERVER, running
 
 Make = Callable[..., Backend]
-STREAM = ("Once upon a time", "--max-tokens", "80", "--temperature", "0")
 
 
 def serving_pods(backend_uid: str) -> set[str]:
@@ -29,7 +28,7 @@ def test_a_deleted_backend_lets_its_stream_end_and_outlives_its_process(
     address, uid = one.until_ready(), one.uid
     running_stream = stream(address, *STREAM)
     one.delete(*flags)
-    _, errors = running_stream.communicate(timeout=120)
+    _, errors = running_stream.communicate(timeout=STREAM_SECONDS)
     assert running_stream.returncode == 0, errors
     one.until_gone()
     assert not serving_pods(uid), "the object is gone and its process serves"

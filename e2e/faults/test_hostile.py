@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from e2e.backends import SMOLLM2, UID_LABEL, Backend, claims_of, generate, port_of, stream
+from e2e.backends import SMOLLM2, STREAM, STREAM_SECONDS, UID_LABEL, Backend, claims_of, generate, port_of, stream
 from e2e.conftest import OPERATOR_NAMESPACE, ROOT
 from e2e.faults.conftest import Watchdog
-from e2e.faults.test_deletes import STREAM, serving_pods
+from e2e.faults.test_deletes import serving_pods
 from e2e.kubectl import Kubectl, Object, until
 
 Make = Callable[..., Backend]
@@ -59,8 +59,8 @@ def test_a_backend_torn_out_past_its_finalizer_leaves_nothing_that_runs(
     one.delete()
     kubectl.patch("modelbackend", one.name, one.namespace, {"metadata": {"finalizers": None}})
     one.until_gone()
-    until("its process has ended", lambda: not serving_pods(uid), timeout_seconds=60)
-    until("nothing is left in the ledger", lambda: not claims_of(kubectl, uid), timeout_seconds=60)
+    until("its process has ended", lambda: not serving_pods(uid))
+    until("nothing is left in the ledger", lambda: not claims_of(kubectl, uid))
     until("no pod is left", lambda: not kubectl.list("pods", one.namespace, f"{UID_LABEL}={uid}"))
 
 
@@ -84,7 +84,7 @@ def test_the_lease_and_the_record_of_a_stop_are_taken_away_in_its_midst(
     kubectl.run(
         "annotate", "pod", pod["metadata"]["name"], "-n", one.namespace, "--overwrite", "modelbackend.dev/stop={"
     )
-    _, errors = running.communicate(timeout=180)
+    _, errors = running.communicate(timeout=STREAM_SECONDS)
     assert running.returncode == 0, errors
     one.until_gone()
     other.until_gone()
@@ -130,10 +130,10 @@ def test_a_stop_that_the_cluster_refuses_is_told_and_goes_on_once_it_is_allowed(
     one.delete()
     assert "not today" in one.until_stalled("DeniedByAPIServer")
     other.delete()
-    other.until_gone(timeout_seconds=60)
+    other.until_gone()
     assert one.object is not None
     kubectl.delete("validatingadmissionpolicybinding", "no-to-the-operator")
-    one.until_gone(timeout_seconds=90)
+    one.until_gone()
 
 
 def _is_denied(kubectl: Kubectl, one: Backend) -> bool:
@@ -156,13 +156,13 @@ def test_an_operator_without_rights_writes_nothing_and_goes_on_with_them(kubectl
     kubectl.delete("clusterrolebinding", "modelbackend-operator")
     try:
         one.delete()
-        _, errors = running.communicate(timeout=180)
+        _, errors = running.communicate(timeout=STREAM_SECONDS)
         assert running.returncode == 0, errors
         assert one.object is not None
         assert serving_pods(uid)
     finally:
         kubectl.run("apply", "-f", str(ROOT / "deploy" / "10-rbac.yaml"))
-    one.until_gone(timeout_seconds=180)
+    one.until_gone()
 
 
 def test_a_strange_finalizer_on_a_pod_is_told_as_what_its_deletion_waits_for(
@@ -175,12 +175,12 @@ def test_a_strange_finalizer_on_a_pod_is_told_as_what_its_deletion_waits_for(
     held_by = pod["metadata"]["finalizers"] + ["example.org/mine"]
     kubectl.patch("pod", name, one.namespace, {"metadata": {"finalizers": held_by}})
     one.delete()
-    told = until("it says what is awaited", lambda: _says(one, name), timeout_seconds=60)
+    told = until("it says what is awaited", lambda: _says(one, name))
     assert name in told
-    until("its process has ended", lambda: not serving_pods(uid), timeout_seconds=60)
+    until("its process has ended", lambda: not serving_pods(uid))
     kubectl.patch("pod", name, one.namespace, {"metadata": {"finalizers": None}})
     watchdog.by_hand.add(pod["metadata"]["uid"])
-    one.until_gone(timeout_seconds=60)
+    one.until_gone()
 
 
 def _says(one: Backend, name: str) -> str | None:

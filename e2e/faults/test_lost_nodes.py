@@ -38,13 +38,13 @@ def test_a_deletion_waits_for_a_kubelet_that_is_away_also_when_its_node_object_i
         reasons = [condition.get("reason") for condition in found["status"].get("conditions", ())]
         return found["status"]["phase"] == "Failed" and "DeletionByPodGC" in reasons
 
-    until("pod garbage collection has written its word", collected, timeout_seconds=120)
+    until("pod garbage collection has written its word", collected)
     assert serving_pods(uid), "its process serves on"
     assert claim_of(kubectl, uid)["status"]["phase"] == "Bound"
     assert claim_of(kubectl, uid)["spec"]["port"] == port_of(address)
     assert one.object is not None
     machine.come_back()
-    one.until_gone(timeout_seconds=60)
+    one.until_gone()
     assert claim_of(kubectl, uid)["status"]["evidence"] == "ContainersTerminated"
     assert not serving_pods(uid)
 
@@ -63,7 +63,7 @@ def test_a_machine_that_died_and_comes_back_ends_what_was_deleted_and_serves_wha
     until("the address of the other is withdrawn", lambda: not kept.status.get("endpoints"))
     assert claim_of(kubectl, uid)["status"]["phase"] == "Bound", "that its processes are dead is known to nobody"
     machine.come_back()
-    ended.until_gone(timeout_seconds=90)
+    ended.until_gone()
     # The kubelet may also refuse to take it up again, before its devices are known: then it says that none was started.
     assert claim_of(kubectl, uid)["status"]["evidence"] in ("ContainersTerminated", "NeverStarted")
     assert port_of(kept.until_ready()) == port_of(address)
@@ -89,7 +89,7 @@ def test_the_same_boot_of_a_machine_proves_nothing_of_a_pod_that_was_torn_out(
     assert port_of(one.until_ready()) != port
     assert len(serving_pods(uid)) == 2, "both serve, each behind a port of its own"
     machine.come_back()
-    until("the leftover has ended", lambda: len(serving_pods(uid)) == 1, timeout_seconds=60)
+    until("the leftover has ended", lambda: len(serving_pods(uid)) == 1)
     phases = {c["spec"]["port"]: c["status"]["phase"] for c in claims_of(kubectl, uid)}
     assert phases[port] == "Withheld", "nobody saw its end"
     give_up(kubectl, watchdog, f"port-{port}")
@@ -102,7 +102,7 @@ def test_a_drained_node_lets_its_stream_end_and_the_instance_goes_elsewhere_with
     address, uid = one.until_ready(), one.uid
     kubectl.run("cordon", machine.name)
     kubectl.run(
-        *("drain", machine.name, f"--pod-selector=modelbackend.dev/backend-uid={uid}", "--timeout=90s"),
+        *("drain", machine.name, f"--pod-selector=modelbackend.dev/backend-uid={uid}", "--timeout=170s"),
         *("--delete-emptydir-data", "--ignore-daemonsets"),
     )
     until("it runs elsewhere", lambda: [p for p in one.pods() if p["spec"].get("nodeName") == machine.other])

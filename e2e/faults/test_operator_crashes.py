@@ -47,7 +47,7 @@ def test_an_operator_that_dies_at_each_of_its_writes_finishes_a_life_one_write_a
     assert generate(address, "Hello", "--max-tokens", "2")
     one.delete()
     one.until_gone(timeout_seconds=300)
-    until("nothing is left in the ledger", lambda: not claims_of(kubectl, uid), timeout_seconds=60)
+    until("nothing is left in the ledger", lambda: not claims_of(kubectl, uid))
     leases = kubectl.list("leases", OPERATOR_NAMESPACE, f"modelbackend.dev/backend-uid={uid}")
     assert not leases
     print(*started, "-- Ready --", *proxy.writes[len(started) :], f"{operators.lives} operators", sep="\n")

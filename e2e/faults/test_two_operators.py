@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from e2e.backends import SMOLLM2, Backend, claims_of, generate, stream
+from e2e.api import Api
+from e2e.backends import SMOLLM2, STREAM, STREAM_SECONDS, Backend, claims_of, generate, stream
 from e2e.conftest import OPERATOR_NAMESPACE
 from e2e.fault_proxy import FaultProxy, fault_proxy
 from e2e.faults.conftest import Watchdog
-from e2e.faults.test_deletes import STREAM
-from e2e.history import Api
 from e2e.kubectl import Kubectl, until
 from e2e.operators import Succession
 
@@ -45,13 +44,13 @@ def test_two_operators_at_once_bring_every_backend_through_its_life(
     for one in ones:
         one.until_gone()
     for uid in uids:
-        until("nothing is left in the ledger", lambda u=uid: not claims_of(kubectl, u), timeout_seconds=60)  # type: ignore[misc]
+        until("nothing is left in the ledger", lambda u=uid: not claims_of(kubectl, u))  # type: ignore[misc]
         assert watchdog.alone(uid)
     assert proxy.writes, "the second operator never wrote"
     assert not kubectl.list("leases", OPERATOR_NAMESPACE, "app.kubernetes.io/managed-by=modelbackend-operator")
 
 
-ELECTION = {"LEADER_ELECTION": "true", "LEADER_LEASE_SECONDS": "6", "LEADER_RENEW_DEADLINE_SECONDS": "4"}
+ELECTION = {"LEADER_ELECTION": "true", "LEADER_LEASE_SECONDS": "12", "LEADER_RENEW_DEADLINE_SECONDS": "9"}
 TIMING = {"LEADER_RETRY_SECONDS": "1", "REUSE_DELAY_SECONDS": "3", "NAMESPACE": OPERATOR_NAMESPACE}
 
 
@@ -80,7 +79,7 @@ def test_a_leader_that_stands_still_is_followed_and_when_it_goes_on_writes_nothi
         other.until_ready()
         assert another_way.writes
         leader.thaw()
-        _, errors = running.communicate(timeout=180)
+        _, errors = running.communicate(timeout=STREAM_SECONDS)
         assert running.returncode == 0, errors
         one.until_gone()
         other.delete()

@@ -29,7 +29,7 @@ def stranger(kubectl: Kubectl, namespace: str) -> Callable[[Object], None]:
         metadata = {"name": "stranger", "namespace": namespace, "labels": labels}
         spec = {"containers": [container], "volumes": [volume], "terminationGracePeriodSeconds": 1}
         kubectl.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-        kubectl.run("wait", "--for=condition=Ready", "pod/stranger", "-n", namespace, "--timeout=60s")
+        kubectl.run("wait", "--for=condition=Ready", "pod/stranger", "-n", namespace, "--timeout=170s")
 
     return make
 
