@@ -111,11 +111,12 @@ def test_a_stop_is_watched_extended_and_forced_and_the_one_that_waits_for_it_nam
 def test_a_chat_goes_by_the_node_port_and_by_a_port_forward_and_the_log_is_the_pods(backend: Make) -> None:
     one = backend("chatty")
     one.until_ready()
-    asked = ("chat", one.name, "--prompt", "Hello", "--max-tokens", "4")
-    assert shown(one, *asked).strip()
+    asked = ("chat", one.name, "--prompt", "Hello", "--max-tokens", "4", "--temperature", "0")
+    answer = shown(one, *asked)
+    assert answer.strip()
     forwarded = typed(one, *asked, "--forward")
     assert forwarded.returncode == 0, forwarded.stderr
-    assert forwarded.stdout.strip()
+    assert forwarded.stdout == answer
     assert "through a port-forward to pod" in forwarded.stderr
     assert "listening" in shown(one, "logs", one.name)
     assert f"port {one.status['instances'][0]['port']}" in shown(one, "timeline", one.name)

@@ -6,31 +6,38 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 
+import aiohttp
 import click
 
-from kubectl_mb.connecting import Target, connected
-from kubectl_mb.look import backend_named
+from kubectl_mb.connecting import Session, Target, connected
+from kubectl_mb.look import backend_named, one
 from kubectl_mb.sight import condition, status_of
 from kubectl_mb.troubles import Exit, Trouble
+from modelbackend.v1 import inference_pb2
 from modelbackend_client import CallError, Client, assistant, system, user
 from modelbackend_operator.api import GRPC_PORT, Condition, Endpoint, PortRole
 from modelbackend_operator.kinds import Kind, Raw
-from modelbackend_operator.port_forward import PROTOCOL, forwarded
+from modelbackend_operator.port_forward import PROTOCOL, WebSocket, forwarded
 
 REACH_SECONDS = 2.0
+JOIN_SECONDS = 5.0
 
 
-def chat(
-    target: Target,
-    name: str,
-    *,
-    prompt: str | None,
-    system_prompt: str | None,
-    max_tokens: int | None,
-    forward: bool,
-    token: str | None,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """How it is spoken: `prompt` asks one question; None reads lines until the end of the input."""
+
+    prompt: str | None
+    system: str | None
+    max_tokens: int | None
+    temperature: float | None
+
+
+def chat(target: Target, name: str, talk: Talk, *, forward: bool, token: str | None) -> None:
     backend = asyncio.run(_read(target, name))
     endpoint = _endpoint(backend)
     uid, namespace = backend["metadata"]["uid"], backend["metadata"]["namespace"]
@@ -39,11 +46,9 @@ def chat(
         if forward or not _reaches(address):
             pod = _pod_name(backend, endpoint)
             address = stack.enter_context(_forwarded(target, namespace, pod))
-            click.echo(
-                f"[{endpoint.address} is not reachable from here; through a port-forward to pod {pod}]", err=True
-            )
-        client = stack.enter_context(Client(address, uid=uid, token=token))
-        _converse(client, prompt, system_prompt, max_tokens)
+            why = "as asked" if forward else f"{endpoint.address} is not reachable from here"
+            click.echo(f"[{why}: through a port-forward to pod {pod}]", err=True)
+        _converse(stack.enter_context(Client(address, uid=uid, token=token)), talk)
 
 
 async def _read(target: Target, name: str) -> Raw:
@@ -83,63 +88,72 @@ def _reaches(address: str) -> bool:
 @contextlib.contextmanager
 def _forwarded(target: Target, namespace: str, pod: str) -> Iterator[str]:
     """On a thread with its own loop, so that it goes on while a person types."""
-    address: list[str] = []
-    ready, loop = threading.Event(), asyncio.new_event_loop()
-    done = asyncio.Event()
+    loop, done = asyncio.new_event_loop(), asyncio.Event()
+    opened: Future[str] = Future()
 
     async def run() -> None:
         async with connected(target) as session:
-            path = f"{Kind.POD.path(namespace, pod)}/portforward"
-            query = [("ports", str(GRPC_PORT))]
-            async with forwarded(lambda: session.api.websocket(path, query=query, protocol=PROTOCOL)) as opened:
-                address.append(opened)
-                ready.set()
+            if await one(session, Kind.POD, namespace, pod) is None:
+                raise Trouble(Exit.NOT_FOUND, f"pod {namespace}/{pod} is gone; try again")
+            connect = partial(_connect, session, namespace, pod)
+            await (await connect()).close()  # once on trial: later, a refusal would only look like a silent server
+            async with forwarded(connect) as address:
+                opened.set_result(address)
                 await done.wait()
 
     def work() -> None:
         try:
             loop.run_until_complete(run())
+        except Exception as error:
+            opened.set_exception(error)
         finally:
-            ready.set()
             loop.close()
 
     thread = threading.Thread(target=work, name="port-forward", daemon=True)
     thread.start()
-    ready.wait()
-    if not address:
-        raise Trouble(Exit.UNAVAILABLE, f"no port-forward to pod {namespace}/{pod}")
     try:
-        yield address[0]
+        yield opened.result()
+    except aiohttp.ClientError as error:
+        hint = "it needs the rights get and create on pods/portforward"
+        raise Trouble(Exit.UNAVAILABLE, f"no port-forward to pod {namespace}/{pod}: {error}; {hint}") from error
     finally:
-        loop.call_soon_threadsafe(done.set)
-        thread.join(timeout=5)
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(done.set)
+        thread.join(timeout=JOIN_SECONDS)
 
 
-def _converse(client: Client, prompt: str | None, system_prompt: str | None, max_tokens: int | None) -> None:
-    """One answer for a prompt that was given; else until the end of the input. Ctrl-C cancels an answer, or ends."""
-    messages = [system(system_prompt)] if system_prompt else []
+async def _connect(session: Session, namespace: str, pod: str) -> WebSocket:
+    path, query = f"{Kind.POD.path(namespace, pod)}/portforward", [("ports", str(GRPC_PORT))]
+    return await session.api.websocket(path, query=query, protocol=PROTOCOL)
+
+
+def _converse(client: Client, talk: Talk) -> None:
+    """Ctrl-C cancels an answer, or ends it all where there is none."""
+    messages = [system(talk.system)] if talk.system else []
     while True:
         try:
-            said = prompt if prompt is not None else input("> " if sys.stdin.isatty() else "")
+            said = talk.prompt if talk.prompt is not None else input("> " if sys.stdin.isatty() else "")
         except (EOFError, KeyboardInterrupt):
             return
         messages.append(user(said))
         try:
-            messages.append(assistant(_answer(client, messages, max_tokens)))
+            messages.append(assistant(_answer(client, messages, talk)))
         except KeyboardInterrupt:
             click.echo("\n[cancelled]", err=True)
             messages.pop()
         except CallError as error:
             raise Trouble(Exit.UNAVAILABLE, str(error)) from error
-        if prompt is not None:
+        if talk.prompt is not None:
             return
 
 
-def _answer(client: Client, messages: list, max_tokens: int | None) -> str:  # type: ignore[type-arg]
+def _answer(client: Client, messages: list[inference_pb2.ChatMessage], talk: Talk) -> str:
+    """Printed as it is made."""
+    sampling = inference_pb2.Sampling(temperature=talk.temperature) if talk.temperature is not None else None
     texts = []
-    with contextlib.closing(client.stream(messages, max_tokens=max_tokens)) as events:
+    with contextlib.closing(client.stream(messages, max_tokens=talk.max_tokens, sampling=sampling)) as events:
         for event in events:
-            if hasattr(event, "text"):
+            if isinstance(event, inference_pb2.TextDelta):
                 texts.append(event.text)
                 click.echo(event.text, nl=False)
     click.echo()

@@ -217,7 +217,7 @@ class KubernetesApi:
         return Answer(response.status, _parse(text))
 
     async def websocket(self, path: str, *, query: Query, protocol: str) -> aiohttp.ClientWebSocketResponse:
-        """Open a streaming subresource. Raises aiohttp.ClientError or TimeoutError."""
+        """Open a streaming subresource, by the pool of an earlier call. Raises aiohttp.ClientError or TimeoutError."""
         _, url, headers, *_ = await self._client.param_serialize(
             "GET", path, query_params=list(query), header_params={}, auth_settings=["BearerToken"]
         )

@@ -36,17 +36,30 @@ async def test_a_chat_streams_the_answers_of_the_server_at_the_address(
         port = (await server.log("listening"))["grpc"]
         await server.log("lifecycle", state="serving")
         told_to_serve_at(api_server, path, f"{LOOPBACK}:{port}")
-        asked = ("chat", "smollm2", "--max-tokens", "4")
+        asked = ("chat", "smollm2", "--max-tokens", "4", "--temperature", "0")
         once = await asyncio.to_thread(shell.shows, *asked, "--prompt", "Hello")
         assert once.strip()
         twice = await asyncio.to_thread(lambda: shell.shows(*asked, stdin="Hello\nAgain\n"))
-        assert len(twice.splitlines()) >= 2
+        assert twice.startswith(once)
+        assert len(twice) > len(once)
 
 
 def test_a_backend_that_nobody_serves_is_told_with_its_reason(api_server: ApiServer, shell: Shell) -> None:
     make_backend(api_server, shell.namespace)
     code, message = shell.refuses("chat", "smollm2", "--prompt", "Hello")
     assert (code, "no instance of smollm2 serves" in message) == (Exit.UNAVAILABLE, True)
+
+
+def test_a_port_forward_that_cannot_be_had_is_told_as_such(api_server: ApiServer, shell: Shell) -> None:
+    path = make_backend(api_server, shell.namespace)
+    told_to_serve_at(api_server, path, f"{LOOPBACK}:1")
+    asked = ("chat", "smollm2", "--prompt", "Hello")
+    assert shell.refuses(*asked) == (Exit.NOT_FOUND, f"Error: pod {shell.namespace}/smollm2-0 is gone; try again\n")
+    container = {"name": "server", "image": "none"}
+    pod = {"metadata": {"name": "smollm2-0"}, "spec": {"containers": [container]}}
+    assert api_server.post(f"/api/v1/namespaces/{shell.namespace}/pods", pod).status == 201
+    code, message = shell.refuses(*asked)
+    assert (code, f"no port-forward to pod {shell.namespace}/smollm2-0" in message) == (Exit.UNAVAILABLE, True)
 
 
 def test_logs_are_kubectls_of_the_instances_pod(

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from kubectl_mb.chat import Talk
 from kubectl_mb.chat import chat as converse
 from kubectl_mb.cli import backend_name, cli, kubectl_program, on_a_cluster, with_session
 from kubectl_mb.completion import script
@@ -50,6 +51,7 @@ def logs(target: Target, name: str, instance: int | None, follow: bool, previous
 @click.option("--prompt", help="One question; without, lines are read until the end of the input.")
 @click.option("--system", "system_prompt", help="What the model is told first.")
 @click.option("--max-tokens", type=click.IntRange(min=1))
+@click.option("--temperature", type=click.FloatRange(min=0), help="0 always gives the same answer.")
 @click.option("--forward", is_flag=True, help="Through the API server, also where the address can be reached.")
 @click.option("--token-file", type=click.File(), help="The bearer token, where serving.auth asks for one.")
 @on_a_cluster
@@ -59,6 +61,7 @@ def chat(
     prompt: str | None,
     system_prompt: str | None,
     max_tokens: int | None,
+    temperature: float | None,
     forward: bool,
     token_file: Any,
 ) -> None:
@@ -69,9 +72,7 @@ def chat(
     kubectl mb chat smollm2 -n models --prompt "The capital of France is"
     """
     token = token_file.read().strip() if token_file is not None else None
-    converse(
-        target, name, prompt=prompt, system_prompt=system_prompt, max_tokens=max_tokens, forward=forward, token=token
-    )
+    converse(target, name, Talk(prompt, system_prompt, max_tokens, temperature), forward=forward, token=token)
 
 
 @cli.command()
