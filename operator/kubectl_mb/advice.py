@@ -1,6 +1,6 @@
 """What would end each wait: one sentence a reason, with the commands to type.
 
-`{name}`, `{pod}`, `{node}`, `{port}` and `{uid}` (of the pod) stand for what the wait is about.
+`{name}`, `{pod}`, `{node}`, `{port}`, `{uid}` (of the pod) and `{other}` stand for what the wait is about.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,9 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.BUSY: "the end of the requests, or kubectl mb force {name} --reason WHY, which cuts them",
     Reason.FORCED: "the kubelet's report that every container has ended",
     Reason.TERMINATING: "the kubelet's report that every container has ended; if it lasts, look at node {node}",
-    Reason.WAITING_FOR_MODEL_LOCK: "the end of that shutdown: kubectl mb watch it, or kubectl mb force it",
+    Reason.WAITING_FOR_MODEL_LOCK: (
+        "the end of that shutdown: kubectl mb watch {other}; kubectl mb force {other} --reason WHY cuts it short"
+    ),
     Reason.UNSUPPORTED_FIELD: _EDIT,
     Reason.NAMESPACE_TERMINATING: "nothing: the namespace ends, and this backend with it",
     Reason.UNSCHEDULABLE: "a node with what the pod asks for: free or add one, or ask for less in spec.resources",
@@ -82,6 +84,8 @@ class About:
     node: str | None = None
     port: int | None = None
     uid: str | None = None
+    other: str | None = None
+    """The backend that is waited for, as it is typed."""
 
 
 def advice(reason: str, about: About) -> str:
@@ -93,4 +97,5 @@ def advice(reason: str, about: About) -> str:
         node=about.node or "NODE",
         port=about.port or about.name,
         uid=about.uid or "UID",
+        other=about.other or "NAME",
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kubectl_mb.advice import About, advice
-from kubectl_mb.holders import holders_of
+from kubectl_mb.holders import ending_sharer, holders_of
 from kubectl_mb.sight import Sight, condition, deleted_at
 from modelbackend_operator.api import FINALIZER, Condition, ConditionEntry, Instance, InstancePhase, PortClaimStatus
 from modelbackend_operator.kinds import Raw
@@ -120,7 +120,9 @@ def _about(sight: Sight, entry: Instance) -> About:
     pod, node = entry.pod, entry.node.name if entry.node is not None else None
     if node is None and pod is not None:
         node = mapping(mapping(sight.pod(pod.uid)).get("spec")).get("nodeName")
-    return About(sight.as_typed, pod.name if pod else None, node, entry.port, pod.uid if pod else None)
+    other = ending_sharer(sight)
+    typed = f"{other} -n {sight.namespace}" if other is not None else None
+    return About(sight.as_typed, pod.name if pod else None, node, entry.port, pod.uid if pod else None, typed)
 
 
 def _condition_since(sight: Sight, reason: str) -> datetime | None:

@@ -55,6 +55,20 @@ def _holders(sight: Sight, reason: str, entry: Instance | None, claim: Raw | Non
         yield _who_set(sight.backend, _SPEC[Reason(reason)])
 
 
+def ending_sharer(sight: Sight) -> str | None:
+    """The backend whose shutdown the others of its model wait for; None where this user cannot see which it is."""
+    holder = lease_from(sight.lease).holder if sight.lease is not None else None
+    for other in (sight.backend, *sight.sharers()):
+        uid = mapping(mapping(other).get("metadata")).get("uid")
+        if (uid == holder.backend_uid) if holder is not None else any(map(_is_ending, status_of(other).instances)):
+            return str(mapping(other)["metadata"]["name"])
+    return None
+
+
+def _is_ending(entry: Instance) -> bool:
+    return entry.stop is not None and entry.phase in (InstancePhase.DRAINING, InstancePhase.TERMINATING)
+
+
 def _model_lease(sight: Sight) -> Iterator[str]:
     """By the Lease where it may be read; else by the status of those that share the model."""
     if sight.lease is not None:
@@ -66,7 +80,7 @@ def _model_lease(sight: Sight) -> Iterator[str]:
         return
     for other in (sight.backend, *sight.sharers()):
         for entry in status_of(other).instances:
-            if entry.stop is not None and entry.phase in (InstancePhase.DRAINING, InstancePhase.TERMINATING):
+            if entry.stop is not None and _is_ending(entry):
                 name = mapping(other)["metadata"]["name"]
                 until = f", deadline {rfc3339(entry.stop.deadline)}"
                 yield f"{sight.namespace}/{name}, instance {entry.ordinal}: {entry.phase} ({entry.stop.reason}){until}"

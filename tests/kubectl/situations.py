@@ -139,23 +139,26 @@ def waits_for_the_lease() -> Situation:
     return Situation(
         "another instance of the model is being shut down",
         Reason.WAITING_FOR_MODEL_LOCK,
-        seen(world, later(20), lease=LEASE),
+        seen(world, later(20), lease=LEASE, neighbours=(neighbour(),)),
         later(34),
     )
 
 
-def waits_for_the_lease_unseen() -> Situation:
-    """By a tenant, who may not read Leases: the neighbour's own status tells."""
-    one = waits_for_the_lease()
+def neighbour() -> Raw:
+    """Another backend of the model, which is being stopped."""
     ending = {
         "ordinal": 0,
         "phase": "Draining",
         "pod": {"name": "neighbour-0", "uid": "other-pod-uid"},
         "stop": {"since": rfc3339(later(-12)), "reason": "SpecChanged", "deadline": rfc3339(later(48))},
     }
-    neighbour = raw_backend({"instances": [ending]}, name="neighbour", uid="other-uid", model={"name": "smollm2"})
-    hidden = frozenset({"leases", "nodes", "portclaims"})
-    sight = replace(one.sight, lease=None, neighbours=(neighbour,), nodes={}, hidden=hidden)
+    return raw_backend({"instances": [ending]}, name="neighbour", uid="other-uid", model={"name": "smollm2"})
+
+
+def waits_for_the_lease_unseen() -> Situation:
+    """By a tenant, who may not read Leases: the neighbour's own status tells."""
+    one = waits_for_the_lease()
+    sight = replace(one.sight, lease=None, nodes={}, hidden=frozenset({"leases", "nodes", "portclaims"}))
     return replace(one, title="the same, as a tenant sees it", sight=sight)
 
 

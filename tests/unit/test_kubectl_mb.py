@@ -62,6 +62,13 @@ def test_advice_has_no_gap_whatever_is_known(reason: Reason) -> None:
     assert "None" not in advice(reason, About("smollm2"))
 
 
+def test_who_waits_for_a_neighbour_is_told_what_to_type_about_that_one() -> None:
+    for situation in SITUATIONS[:2]:
+        assert "kubectl mb watch neighbour -n models" in causes_of(situation.sight)[0].release
+    unknown = replace(SITUATIONS[1].sight, neighbours=())
+    assert "kubectl mb watch NAME" in causes_of(unknown)[0].release
+
+
 def test_an_edit_that_no_operator_has_seen_is_told_before_what_was_true_of_the_last_one() -> None:
     edited = serving()
     edited["metadata"]["generation"] = 2
