@@ -15,6 +15,7 @@ GROUPS = {
         *("persistentvolumes", "persistentvolumeclaims", "resourcequotas"),
     ),
     "/apis/apps/v1": ("daemonsets", "deployments"),
+    "/apis/apiextensions.k8s.io/v1": ("customresourcedefinitions",),
     "/apis/coordination.k8s.io/v1": ("leases",),
     "/apis/modelbackend.dev/v1alpha1": ("modelbackends", "portclaims"),
 }

@@ -51,7 +51,7 @@ def helm(kubectl: Kubectl, operator: str) -> Iterator[Helm]:
     helm.run("uninstall", RELEASE, "--no-hooks", "--wait")
     kubectl.run("apply", "-f", str(ROOT / "deploy"))
     kubectl.run("set", "env", *DEPLOYMENT, *QUICK)
-    kubectl.run("rollout", "status", *DEPLOYMENT, "--timeout=120s", timeout_seconds=150)
+    kubectl.run("rollout", "status", *DEPLOYMENT)
 
 
 def life_of(pod: Object) -> tuple[str, int, str]:
@@ -89,7 +89,7 @@ def without_bookkeeping(raw: Object) -> Object:
 
 
 def crd_uids(kubectl: Kubectl) -> dict[str, str]:
-    return {crd["metadata"]["name"]: crd["metadata"]["uid"] for crd in kubectl.list("crds")}
+    return {crd["metadata"]["name"]: crd["metadata"]["uid"] for crd in kubectl.list("customresourcedefinitions")}
 
 
 def test_upgrades_and_a_rollback_restart_no_model_pod_and_cut_no_stream(

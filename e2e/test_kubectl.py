@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from e2e.backends import SMOLLM2, Backend, stream
-from e2e.kubectl import Kubectl, Object, until
+from e2e.backends import SMOLLM2, STREAM_SECONDS, Backend, stream
+from e2e.kubectl import PATIENCE_SECONDS, Kubectl, Object, until
 
 Make = Callable[..., Backend]
 
@@ -28,7 +28,7 @@ def typed(one: Backend, *words: str, stdin: str = "") -> subprocess.CompletedPro
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
         check=False,
         env={**os.environ, "PYTHONPATH": path},
     )
@@ -40,14 +40,14 @@ def shown(one: Backend, *words: str, stdin: str = "") -> str:
     return done.stdout
 
 
-def until_why(one: Backend, reason: str) -> Object:
-    """What `why` says once it names this reason."""
+def until_why(one: Backend, *reasons: str) -> Object:
+    """What `why` says once it names one of these reasons."""
 
     def cause() -> Object | None:
         causes: list[Any] = json.loads(shown(one, "why", one.name, "-o", "json"))
-        return next((found for found in causes if found["reason"] == reason), None)
+        return next((found for found in causes if found["reason"] in reasons), None)
 
-    one_cause = until(f"kubectl mb why {one.name} names {reason}", cause)
+    one_cause = until(f"kubectl mb why {one.name} names {reasons}", cause)
     assert one_cause["waitsFor"]
     assert one_cause["since"]
     assert one_cause["releasedBy"]
@@ -83,7 +83,8 @@ def test_why_names_what_stands_in_the_way_of_a_start_and_who(backend: Make, fore
 def test_a_stop_is_watched_extended_and_forced_and_the_one_that_waits_for_it_names_it(backend: Make) -> None:
     model = {"name": "kubectl-shared"}
     shutdown = {"drainSeconds": 4, "escalate": False}
-    one = backend("why-busy", model=model, file=SMOLLM2, shutdown=shutdown)
+    slow = {"limits": {"cpu": "400m"}}  # so that its stream lasts for as long as the test
+    one = backend("why-busy", model=model, file=SMOLLM2, shutdown=shutdown, resources=slow)
     other = backend("why-next", model=model)
     address = one.until_ready()
     other.until_ready()
@@ -92,7 +93,7 @@ def test_a_stop_is_watched_extended_and_forced_and_the_one_that_waits_for_it_nam
 
     shown(one, "drain", one.name)
     shown(other, "drain", other.name)
-    assert "1 requests in pod" in until_why(one, "Draining")["heldBy"][0]
+    assert "1 requests in pod" in until_why(one, "Draining", "Busy")["heldBy"][0]
     holder = until_why(other, "WaitingForModelLock")["heldBy"][0]
     assert f"{one.namespace}/{one.name}, instance 0" in holder
     shown(one, "extend", one.name, "6")
@@ -100,11 +101,11 @@ def test_a_stop_is_watched_extended_and_forced_and_the_one_that_waits_for_it_nam
 
     forced = shown(one, "force", one.name, "--reason", "the test has seen enough", stdin="y\n")
     assert "accepted for pod" in forced
-    assert ": Forced after" in shown(one, "watch", one.name, "--timeout=60")
-    running.communicate(timeout=60)
+    assert ": Forced after" in shown(one, "watch", one.name, "--timeout=170")
+    running.communicate(timeout=STREAM_SECONDS)
     picture = shown(one, "timeline", one.name)
     assert {"Extended", "ForceOrdered", "Stopping"} <= set(picture.split())
-    shown(other, "watch", other.name, "--timeout=60")
+    shown(other, "watch", other.name, "--timeout=170")
     assert until_why(other, "Suspended")["heldBy"][0].startswith("spec.suspend, set by kubectl-mb")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from e2e.backends import WEIGHTS
-from e2e.conftest import ROOT, smollm2
-from e2e.kubectl import Kubectl
+from e2e.conftest import ROOT, is_ending, smollm2
+from e2e.kubectl import Kubectl, until
 from e2e.transcript import commands, fits, outputs
 from e2e.weights import fill_volume
 
@@ -22,6 +22,7 @@ NAMESPACE = "tutorial"
 def shell(kubectl: Kubectl, operator: str) -> Iterator[dict[str, str]]:
     """The environment of a reader who has all that a tutorial asks for."""
     assert operator
+    until("no earlier tutorial is ending", lambda: not is_ending(kubectl.get("namespace", NAMESPACE)))
     programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     yield {"KUBECONFIG": str(kubectl.kubeconfig), "MODEL": str(smollm2()), "PATH": programs}
     kubectl.delete("namespace", NAMESPACE)
