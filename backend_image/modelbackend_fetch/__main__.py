@@ -14,18 +14,22 @@ from .failures import Failure, FetchError
 from .fetching import fetch
 from .progress import Meter
 from .settings import ENVIRONMENT_PREFIX, Settings, read_settings
+from .status_service import telling
 
 TERMINATED = 128 + signal.SIGTERM
 
 
 async def _run(settings: Settings) -> str:
     """SIGTERM ends it in the middle of whatever it does; what has come is kept."""
-    task = asyncio.ensure_future(fetch(settings, Meter()))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await task
+    meter = Meter()
+    async with telling(settings, meter):
+        task = asyncio.ensure_future(fetch(settings, meter))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await task
 
 
 def main() -> NoReturn:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its lines are no JSON
     log.configure()
     termination_log = Path(os.environ.get(f"{ENVIRONMENT_PREFIX}TERMINATION_LOG", "/dev/termination-log"))
     code, words = 0, ""

@@ -14,13 +14,16 @@ class Meter:
     """Says something at each tenth of a file, and whenever something else happens than bytes that come."""
 
     def __init__(self) -> None:
-        self.words = "starting"
+        self.told = ""
+        """The last of it, once bytes have come: until then, what is known of the last run is news enough."""
+        self._moved = False
         self._file = ""
         self._step = -1
         self._at, self._bytes = time.monotonic(), 0
 
     def says(self, words: str) -> None:
-        self.words = words
+        if self._moved:
+            self.told = words
         logger().info("progress", words=words)
 
     def begin(self, file: str) -> None:
@@ -37,7 +40,7 @@ class Meter:
         moved, seconds = max(size_bytes - self._bytes, 0), now - self._at
         known = self._step >= 0 and seconds > 0
         speed = f" at {megabytes(round(moved / seconds))} per second" if known else ""
-        self._step, self._at, self._bytes = step, now, size_bytes
+        self._step, self._at, self._bytes, self._moved = step, now, size_bytes, True
         of = f"{step * 100 // STEPS} % of {megabytes(total_bytes)}" if total_bytes else "a file of unknown size"
         self.says(f"fetching {self._file}: {of}{speed}")
 

@@ -5,6 +5,7 @@ Secrets come in variables or files of their own and are in no field that is ever
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -60,6 +61,13 @@ class Settings(BaseSettings):
     session_token: SecretStr = SecretStr("")
     headers_folder: Path | None = Field(None, description="a file per header: its name, and its value in it")
     ca_file: Path | None = Field(None, description="certificates to trust beside the system's")
+
+    control_token_file: Path | None = Field(None, description="bearer token of whoever may ask how far it is")
+    listen_address: str = "[::]" if socket.has_dualstack_ipv6() else "0.0.0.0"
+    control_port: int = Field(50052, ge=0, le=65535)
+    uid: str = Field("", description="metadata.uid of the ModelBackend")
+    model: str = Field("", description="name of the model")
+    pod_uid: str = Field("", description="metadata.uid of this pod")
 
     stall_seconds: float = Field(60, gt=0, description="without a byte, after which the connection is given up")
     tries: int = Field(6, ge=1, description="in a row that brought nothing; then the process ends, with words")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Protocol
 
 from yarl import URL
@@ -48,12 +47,17 @@ class Version:
         return Version(other.etag or self.etag, other.sha256 or self.sha256, other.revision or self.revision)
 
 
+def _beside(path: str, name: str) -> str:
+    """Text rather than a path type: of an object's key, two slashes in a row are part."""
+    return path.rpartition("/")[0] + f"/{name}" if "/" in path else name
+
+
 class Source(Protocol):
     revision: str
     """Of a place where a name is for ever the same file; empty where it may change."""
 
     def request(self, name: str) -> Request:
-        """For the file of this name beside the one that the settings name."""
+        """For the file that is called so in the cache: the one that the settings name, or one beside it."""
         ...
 
     def version(self, headers: Mapping[str, str]) -> Version: ...
@@ -67,9 +71,9 @@ def source_of(settings: Settings) -> Source:
     """Raises FetchError where the settings do not go together."""
     match settings.source:
         case Http():
-            return HttpSource(settings.source, _headers(settings))
+            return HttpSource(settings.source, settings.target.name, _headers(settings))
         case HuggingFace():
-            return HubSource(settings.source, _headers(settings))
+            return HubSource(settings.source, settings.target.name, _headers(settings))
         case S3():
             return S3Source(settings.source, settings)
 
@@ -96,12 +100,13 @@ def _strong(etag: str) -> str:
 class HttpSource:
     revision = ""
 
-    def __init__(self, asked: Http, secret_headers: Mapping[str, str]) -> None:
+    def __init__(self, asked: Http, first: str, secret_headers: Mapping[str, str]) -> None:
         self._url = URL(asked.url)
+        self._first = first
         self._secret_headers = secret_headers
 
     def request(self, name: str) -> Request:
-        url = self._url if name == self._url.name else self._url.with_name(name).with_query(self._url.query)
+        url = self._url if name == self._first else self._url.with_name(name).with_query(self._url.query)
         return Request(url, self._secret_headers)
 
     def version(self, headers: Mapping[str, str]) -> Version:
@@ -118,17 +123,18 @@ class HubSource:
     https://huggingface.co/docs/hub/en/api, and the headers that the official client reads.
     """
 
-    def __init__(self, asked: HuggingFace, secret_headers: Mapping[str, str]) -> None:
+    def __init__(self, asked: HuggingFace, first: str, secret_headers: Mapping[str, str]) -> None:
+        self._first = first
         self.revision = asked.revision if _COMMIT.match(asked.revision) else ""
         self._asked = asked
         self._secret_headers = secret_headers
 
     def request(self, name: str) -> Request:
-        file = PurePosixPath(self._asked.file).with_name(name)
+        file = self._asked.file if name == self._first else _beside(self._asked.file, name)
         base = URL(self._asked.endpoint.rstrip("/") + "/")
         # A branch may have a slash in its name; a segment of the path is encoded, so it takes only one.
         steps = (*self._asked.repo.split("/"), "resolve", self._asked.revision.replace("/", "%2F"))
-        encoded = "/".join((*steps, *(URL.build(path=step).raw_path for step in file.parts)))
+        encoded = "/".join((*steps, *(URL.build(path=step).raw_path for step in file.split("/"))))
         return Request(base.join(URL(encoded, encoded=True)), self._secret_headers)
 
     def version(self, headers: Mapping[str, str]) -> Version:
@@ -167,6 +173,7 @@ class S3Source:
     def __init__(self, asked: S3, settings: Settings) -> None:
         endpoint = asked.endpoint or f"https://s3.{asked.region}.amazonaws.com"
         self._asked = asked
+        self._first = settings.target.name
         self._base = URL(endpoint.rstrip("/"))
         self._keys = s3_signature.Keys(
             settings.access_key_id.get_secret_value(),
@@ -175,11 +182,13 @@ class S3Source:
         )
 
     def request(self, name: str) -> Request:
-        key = str(PurePosixPath(self._asked.key).with_name(name))
-        path = self._base.raw_path.rstrip("/") + s3_signature.quoted(f"/{self._asked.bucket}/{key}")
+        path = self._base.raw_path.rstrip("/") + s3_signature.quoted(f"/{self._asked.bucket}/{self._key(name)}")
         url = URL(f"{self._base.origin()}{path}", encoded=True)
         is_public = not self._keys.access_key_id
         return Request(url, {} if is_public else s3_signature.headers(url, self._asked.region, self._keys))
+
+    def _key(self, name: str) -> str:
+        return self._asked.key if name == self._first else _beside(self._asked.key, name)
 
     def version(self, headers: Mapping[str, str]) -> Version:
         return Version(etag=_strong(headers.get("ETag", "")))
@@ -187,5 +196,5 @@ class S3Source:
     def refusal(self, name: str, status: int, headers: Mapping[str, str], body: bytes) -> FetchError:
         """Of the body only the code: the rest repeats what was signed."""
         code = re.search(rb"<Code>([A-Za-z]{1,64})</Code>", body)
-        where = f"bucket {self._asked.bucket}, key {PurePosixPath(self._asked.key).with_name(name)}"
+        where = f"bucket {self._asked.bucket}, key {self._key(name)}"
         return refusal(status, headers, where, code[1].decode() if code else "")

@@ -70,7 +70,7 @@ def _is_asked(observation: Observation, pod: Pod) -> bool:
     if pod.stop is not None or node_lost_at(observation, pod) is not None:
         return True
     limited = backend is not None and backend.busy_timeout_seconds is not None and pod.serving_condition
-    return limited or (pod.containers_ready and _is_news(observation, pod))
+    return limited or pod.fetching or (pod.containers_ready and _is_news(observation, pod))
 
 
 def _is_news(observation: Observation, pod: Pod) -> bool:

@@ -135,6 +135,7 @@ def report_from(status: control_pb2.Status) -> ServerReport | None:
         in_flight=status.queued + status.active,
         oldest_seconds=status.oldest_request_age_seconds,
         facts=_facts(status.model) if status.HasField("model") else {},
+        message=status.message if status.state == control_pb2.STATE_LOADING else "",
     )
 
 

@@ -6,7 +6,6 @@ as long as the spec asks for neither a hostPort nor a hostPath, which no namespa
 
 import hashlib
 import json
-from pathlib import PurePosixPath
 from typing import Any
 
 from modelbackend_operator.api import (
@@ -27,7 +26,18 @@ from modelbackend_operator.manifests import (
     owned_metadata,
 )
 from modelbackend_operator.model.backend import Backend, Exposure
-from modelbackend_operator.spec import InvalidSpec, Mode, ModelBackendSpec, ModelSource, read_spec
+from modelbackend_operator.model_files import (
+    FETCH_PREFIX,
+    fetched_source,
+    fetcher,
+    model_mount,
+    model_path,
+    model_volume,
+    needs_shared_group,
+    secret_volumes,
+    variable,
+)
+from modelbackend_operator.spec import InvalidSpec, Mode, ModelBackendSpec, read_spec
 
 CONTAINER = "server"
 
@@ -37,12 +47,16 @@ LIVENESS_SERVICE = "modelbackend.liveness"
 """Of grpc.health.v1: serving from the first moment on, for as long as the server's event loop turns."""
 
 UNPRIVILEGED_ID = 65532
-MODELS_PATH = "/models"
 CONTROL_PATH = "/var/run/modelbackend/control"
 TLS_PATH = "/var/run/modelbackend/tls"
 TOKEN_PATH = "/var/run/modelbackend/token"
 TOKEN_FILE = "token"
 ENVIRONMENT_PREFIX = "MODELBACKEND_"
+
+_CONTROL: dict[str, object] = {
+    "CONTROL_PORT": CONTROL_PORT,
+    "CONTROL_TOKEN_FILE": f"{CONTROL_PATH}/{CONTROL_TOKEN_KEY}",
+}
 
 _NOT_IN_THE_POD = frozenset({"replicas", "suspend", "rollout", "restart", "shutdown"})
 
@@ -99,12 +113,8 @@ def pod(backend: Backend, ordinal: int, name: str, port: int | None, default_ima
             "terminationGracePeriodSeconds": spec.shutdown.drain_seconds + spec.shutdown.termination_grace_seconds,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,  # they are MODELBACKEND_* variables wherever a Service is called modelbackend
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": UNPRIVILEGED_ID,
-                "runAsGroup": UNPRIVILEGED_ID,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": _security_context(spec),
+            **_init_containers(backend, spec, default_image),
             "containers": [_container(backend, spec, port, default_image)],
             "volumes": _volumes(backend, spec),
             **_passed_on(spec),
@@ -112,11 +122,56 @@ def pod(backend: Backend, ordinal: int, name: str, port: int | None, default_ima
     }
 
 
+def _security_context(spec: ModelBackendSpec) -> Raw:
+    context = {
+        "runAsNonRoot": True,
+        "runAsUser": UNPRIVILEGED_ID,
+        "runAsGroup": UNPRIVILEGED_ID,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    if needs_shared_group(spec):
+        context |= {"fsGroup": UNPRIVILEGED_ID, "fsGroupChangePolicy": "OnRootMismatch"}
+    return context
+
+
+def _init_containers(backend: Backend, spec: ModelBackendSpec, default_image: str) -> Raw:
+    """The fetcher answers where the server will; the spec's own variables are its, too, such as a proxy's address."""
+    settings = {"UID": backend.ref.uid, "MODEL": backend.model, **_CONTROL}
+    shared = {
+        **_common(spec, default_image),
+        "env": [
+            *(variable(FETCH_PREFIX + name, value) for name, value in settings.items()),
+            _own_uid(FETCH_PREFIX),
+            *_own_variables(spec),
+        ],
+    }
+    found = fetcher(spec, shared)
+    return {"initContainers": [found]} if found is not None else {}
+
+
+def _common(spec: ModelBackendSpec, default_image: str) -> Raw:
+    return {
+        "image": spec.runtime.image or default_image,
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "control-token", "mountPath": CONTROL_PATH, "readOnly": True},
+        ],
+        # A process that died without a word of its own (SIGILL, SIGSEGV) leaves the end of its log instead.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+
+
 def _container(backend: Backend, spec: ModelBackendSpec, port: int | None, default_image: str) -> Raw:
     exposed = {"hostPort": port} if spec.exposure.type is Exposure.HOST_PORT else {}
+    common = _common(spec, default_image)
     return {
+        **common,
         "name": CONTAINER,
-        "image": spec.runtime.image or default_image,
         "ports": [
             {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP", **exposed},
             {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
@@ -126,19 +181,11 @@ def _container(backend: Backend, spec: ModelBackendSpec, port: int | None, defau
         "env": _environment(backend, spec),
         "resources": spec.resources,
         "volumeMounts": [
-            {"name": "tmp", "mountPath": "/tmp"},
-            {"name": "control-token", "mountPath": CONTROL_PATH, "readOnly": True},
-            {"name": "model", "mountPath": _mount_path(spec.model.source), "readOnly": True},
+            *common["volumeMounts"],
+            model_mount(spec.model),
             *({"name": name, "mountPath": path, "readOnly": True} for name, path, _ in _secrets(spec)),
         ],
         **_probes(spec),
-        # A process that died without a word of its own (SIGILL, SIGSEGV) leaves the end of its log instead.
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
     }
 
 
@@ -169,15 +216,15 @@ def _probes(spec: ModelBackendSpec) -> Raw:
 def _environment(backend: Backend, spec: ModelBackendSpec) -> list[Raw]:
     """The spec's own variables come along but stand in for none of ours: each setting has one place in the spec."""
     settings: dict[str, object] = {
-        "MODEL_PATH": _model_path(spec.model.source),
-        "MODEL_SHA256": spec.model.sha256,
+        "MODEL_PATH": model_path(spec.model),
+        # The fetcher has checked what it brought; hashed again, a large file would take minutes at every start.
+        "MODEL_SHA256": spec.model.sha256 if fetched_source(spec.model.source) is None else None,
         "MODEL": backend.model,
         "UID": backend.ref.uid,
         "GRPC_PORT": GRPC_PORT,
         "HTTP_PORT": HTTP_PORT,
-        "CONTROL_PORT": CONTROL_PORT,
         "METRICS_PORT": METRICS_PORT,
-        "CONTROL_TOKEN_FILE": f"{CONTROL_PATH}/{CONTROL_TOKEN_KEY}",
+        **_CONTROL,
         "CONTEXT_LENGTH": spec.runtime.context_length,
         "SLOTS": spec.runtime.slots,
         "THREADS": spec.runtime.threads,
@@ -197,40 +244,21 @@ def _environment(backend: Backend, spec: ModelBackendSpec) -> list[Raw]:
         "DRAIN_SECONDS": spec.shutdown.drain_seconds,
     }
     return [
-        *(_variable(name, value) for name, value in settings.items() if value is not None),
-        {"name": f"{ENVIRONMENT_PREFIX}POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
-        *(variable for variable in spec.env if not variable["name"].startswith(ENVIRONMENT_PREFIX)),
+        *(variable(ENVIRONMENT_PREFIX + name, value) for name, value in settings.items() if value is not None),
+        _own_uid(ENVIRONMENT_PREFIX),
+        *_own_variables(spec),
     ]
 
 
-def _variable(name: str, value: object) -> Raw:
-    """Doubled, because the kubelet expands `$(NAME)` in a value, and a file may be called that."""
-    return {"name": f"{ENVIRONMENT_PREFIX}{name}", "value": str(value).replace("$", "$$")}
+def _own_uid(prefix: str) -> Raw:
+    return {"name": f"{prefix}POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}
 
 
-# -- the model's file ------------------------------------------------------------------------------------------------
+def _own_variables(spec: ModelBackendSpec) -> list[Raw]:
+    return [variable for variable in spec.env if not variable["name"].startswith(ENVIRONMENT_PREFIX)]
 
 
-def path_leaves_volume(source: ModelSource) -> bool:
-    """Whether the path climbs out of what it is relative to. The CRD refuses it first."""
-    sources = (source.persistent_volume_claim, source.host_path)
-    return any(".." in PurePosixPath(given.path).parts for given in sources if given is not None)
-
-
-def _model_path(source: ModelSource) -> str:
-    """In the container. Raises ValueError where there is none: such a spec is refused before a pod is made."""
-    if path_leaves_volume(source):
-        raise ValueError("the path of model.source has a .. part")
-    if source.persistent_volume_claim is not None:
-        return f"{MODELS_PATH}/{source.persistent_volume_claim.path.lstrip('/')}"
-    if source.host_path is not None:
-        return f"{MODELS_PATH}/{PurePosixPath(source.host_path.path).name}"
-    raise ValueError("model.source names neither persistentVolumeClaim nor hostPath")
-
-
-def _mount_path(source: ModelSource) -> str:
-    """A volume is mounted whole; of a node's file system the one file is, and nothing beside it."""
-    return MODELS_PATH if source.persistent_volume_claim is not None else _model_path(source)
+# -- volumes -----------------------------------------------------------------------------------------------------------
 
 
 def _secrets(spec: ModelBackendSpec) -> list[tuple[str, str, Raw]]:
@@ -250,17 +278,10 @@ def _volumes(backend: Backend, spec: ModelBackendSpec) -> list[Raw]:
     return [
         {"name": "tmp", "emptyDir": {}},
         {"name": "control-token", "secret": secret},
-        {"name": "model", **_model_volume(spec.model.source)},
+        {"name": "model", **model_volume(spec)},
+        *({"name": name, **volume} for name, _, volume in secret_volumes(spec.model.source)),
         *({"name": name, "secret": volume} for name, _, volume in _secrets(spec)),
     ]
-
-
-def _model_volume(source: ModelSource) -> Raw:
-    """Read-only by its mount alone: a volume attached read-only could not be shared with a pod that fills it."""
-    if source.persistent_volume_claim is not None:
-        return {"persistentVolumeClaim": {"claimName": source.persistent_volume_claim.claim_name}}
-    assert source.host_path is not None
-    return {"hostPath": {"path": source.host_path.path, "type": "File"}}
 
 
 # -- what the spec hands through -------------------------------------------------------------------------------------

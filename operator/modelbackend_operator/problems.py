@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from signal import Signals
 
+from modelbackend_operator.instances import own_report
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Container, ContainerState, Pod, PodPhase
 from modelbackend_operator.reading import json_object
@@ -32,8 +33,19 @@ _EXIT_CODES = {
     65: Reason.MODEL_UNREADABLE,
     66: Reason.MODEL_MISSING,
     75: Reason.PORT_TAKEN,
+    90: Reason.ACCESS_DENIED,
+    91: Reason.WRONG_CHECKSUM,
+    92: Reason.CACHE_FULL,
+    93: Reason.UNKNOWN_HOST,
+    94: Reason.UNTRUSTED_SOURCE,
+    95: Reason.SOURCE_UNREACHABLE,
+    96: Reason.SOURCE_STALLED,
+    97: Reason.SOURCE_UNEXPECTED,
+    98: Reason.NOT_CACHED,
+    99: Reason.CACHE_UNUSABLE,
 }
-"""The server's own exit codes (modelbackend_server/exit_codes.py); its last words are the termination message."""
+"""Exit codes of the server (modelbackend_server/exits.py) and of the fetcher (modelbackend_fetch/failures.py), which
+have none of different meaning; their last words are the termination message."""
 
 _OOM_KILLED = "OOMKilled"
 _ENDED_BY_SIGNAL = 128
@@ -46,6 +58,9 @@ def problem_in(observation: Observation, pod: Pod) -> Problem | None:
     trouble = observation.node_troubles.get(pod.node)
     if trouble and not pod.ready and not pod.deleting:
         return Problem(Reason.NODE_NOT_READY, f"node {pod.node} of pod {pod.ref.name} is not Ready: {trouble}")
+    report = own_report(observation, pod)
+    if pod.fetching and report is not None and report.message:
+        return None  # the last run failed, and in this one bytes come
     return problem_of(pod)
 
 

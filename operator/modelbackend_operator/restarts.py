@@ -73,6 +73,8 @@ def _failures(pod: Pod) -> int:
 
 def _is_down(container: Container) -> bool:
     """Between two runs: the restart count moves only when the next begins."""
+    if container.completed:
+        return False
     return container.state is not ContainerState.RUNNING and container.exit_code is not None
 
 

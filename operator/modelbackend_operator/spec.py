@@ -26,6 +26,11 @@ class SecretKeyReference(Part):
     key: str
 
 
+class ConfigMapKeyReference(Part):
+    name: str
+    key: str
+
+
 class PersistentVolumeClaimSource(Part):
     claim_name: str
     path: str
@@ -37,6 +42,7 @@ class HuggingFaceSource(Part):
     file: str
     endpoint: str | None = None
     token_secret_ref: SecretKeyReference | None = None
+    ca_bundle_ref: ConfigMapKeyReference | None = None
 
 
 class S3Source(Part):
@@ -45,10 +51,14 @@ class S3Source(Part):
     bucket: str
     key: str
     credentials_secret_ref: SecretReference | None = None
+    ca_bundle_ref: ConfigMapKeyReference | None = None
 
 
 class HttpSource(Part):
     url: str
+    token_secret_ref: SecretKeyReference | None = None
+    headers_secret_ref: SecretReference | None = None
+    ca_bundle_ref: ConfigMapKeyReference | None = None
 
 
 class ImageSource(Part):
@@ -92,6 +102,7 @@ class CacheEmptyDir(Part):
 class ModelCache(Part):
     persistent_volume_claim: CacheVolumeClaim | None = None
     empty_dir: CacheEmptyDir | None = None
+    offline: bool = False
 
 
 class ModelSpec(Part):
@@ -260,11 +271,6 @@ class _NotYet:
 
 _POOLINGS = (None, *(pooling for pooling in Pooling if pooling is not Pooling.NONE))
 _NOT_YET = (
-    _NotYet("model.source.huggingFace", "put the file on a volume and name it in persistentVolumeClaim"),
-    _NotYet("model.source.s3", "put the file on a volume and name it in persistentVolumeClaim"),
-    _NotYet("model.source.http", "put the file on a volume and name it in persistentVolumeClaim"),
-    _NotYet("model.source.image", "put the file on a volume and name it in persistentVolumeClaim"),
-    _NotYet("model.cache", "remove it; the file is read where it lies"),
     _NotYet("runtime.pooling", "use another one: a text has one vector", _POOLINGS),
     _NotYet("runtime.extraArgs", "remove it", ((),)),
     _NotYet("exposure.http", "remove it; inside the cluster the Service has the HTTP API on its port 8080"),

@@ -28,6 +28,7 @@ from modelbackend_operator.instances import (
     claim_naming,
     claim_to_take_back,
     instance_service,
+    own_report,
     pods_of,
     reserved_claim,
     shared_service,
@@ -49,6 +50,7 @@ from modelbackend_operator.rollout import predecessor
 RETRY_POOL_SECONDS = 10
 MAX_PORT = 65535
 ASK_SERVER_SECONDS = 1
+ASK_FETCHER_SECONDS = 5
 PREPARING_SECONDS = 30
 """So long a start may take before anybody wonders why no container is there."""
 REMAKE_TOKEN_SECONDS = 600
@@ -243,6 +245,8 @@ def _follow(observation: Observation, backend: Backend, pod: Pod, now: datetime)
     exposed = _share(observation, backend) or _expose(observation, backend, pod, now)
     if exposed is not None or pod.serving_condition:
         return exposed
+    if pod.fetching:
+        return _await_model(observation, pod, now)
     if not pod.containers_ready:
         return _await_containers(backend, pod, now)
     return _check_identity(observation, backend, pod, now)
@@ -263,6 +267,14 @@ def _await_containers(backend: Backend, pod: Pod, now: datetime) -> Act | Wait |
         f"Secret is missing (kubectl describe pod {pod.ref.name})"
     )
     return Wait(Reason.PREPARING, message, again_at, pod.ordinal)
+
+
+def _await_model(observation: Observation, pod: Pod, now: datetime) -> Wait:
+    """The fetcher says something new at each tenth, so that to ask it often writes no more often."""
+    report = own_report(observation, pod)
+    told = report.message if report is not None else ""
+    message = told or f"pod {pod.ref.name} asks the model's source"
+    return Wait(Reason.FETCHING, message, now + timedelta(seconds=ASK_FETCHER_SECONDS), pod.ordinal)
 
 
 def _check_identity(observation: Observation, backend: Backend, pod: Pod, now: datetime) -> Act | Wait:

@@ -119,8 +119,8 @@ def test_what_is_for_the_pod_is_stored_as_written(api_server: ApiServer, namespa
     [
         VOLUME,
         {"huggingFace": {"repo": "owner/name", "revision": "refs/pr/1", "file": "sub/model.gguf"}},
-        {"s3": {"bucket": "weights", "key": "a/b.gguf", "endpoint": "https://s3.example.com:9000"}},
-        {"http": {"url": "https://example.com/model.gguf?x=1"}},
+        {"s3": {"bucket": "my_weights.eu", "key": "a//b.gguf", "endpoint": "https://s3.example.com:9000"}},
+        {"http": {"url": "https://example.com/model.gguf?x=1@2", "caBundleRef": {"name": "ca", "key": "ca.crt"}}},
         {"image": {"reference": "registry.example.com/weights:v1", "path": "model.gguf"}},
         {"hostPath": {"path": "/srv/models/model..v2.gguf"}},
     ],
@@ -183,6 +183,15 @@ REVISION = "huggingFace.revision is a branch, a tag or a commit hash"
 URL = "this must be a URL that begins with http:// or https:// and names a host"
 HOST_PATH = "hostPath.path is absolute and has no .. part"
 SHA256 = "model.sha256 is 64 hexadecimal digits, as sha256sum prints them"
+PASSWORD = (
+    "a URL with a user or password in it would be read by everybody who may read this object; put them into a Secret"
+)
+BUCKET = "s3.bucket consists of letters, digits and . _ -"
+REGION = "s3.region consists of letters, digits and -"
+OFFLINE = "model.cache.offline needs a persistentVolumeClaim, because a new pod's own volume is empty"
+FETCHED_ONLY = (
+    "model.cache is for what is downloaded; a file on a volume, in an image or on the node is read where it lies"
+)
 ONE_CACHE = "model.cache must name exactly one of persistentVolumeClaim, emptyDir"
 MICRO_BATCH = "runtime.microBatchSize must not be greater than runtime.batchSize"
 POOLING = "runtime.pooling needs mode Embed"
@@ -206,6 +215,10 @@ def of_model(**model: Any) -> Json:
 
 def of_source(kind: str, **source: Any) -> Json:
     return {"model": {"source": {kind: source}}}
+
+
+def of_cache(**cache: Any) -> Json:
+    return {"model": {"source": {"http": {"url": "http://a/b"}}, "cache": cache}}
 
 
 REFUSALS: list[tuple[Json, str, str]] = [
@@ -242,12 +255,14 @@ REFUSALS: list[tuple[Json, str, str]] = [
     (of_source("hostPath", path="/models/../etc/shadow"), "spec.model.source.hostPath.path", HOST_PATH),
     (of_model(sha256="abc"), "spec.model.sha256", SHA256),
     (of_model(sha256="g" * 64), "spec.model.sha256", SHA256),
-    (of_model(cache={}), "spec.model.cache", ONE_CACHE),
-    (
-        of_model(cache={"emptyDir": {}, "persistentVolumeClaim": {"claimName": "c"}}),
-        "spec.model.cache",
-        ONE_CACHE,
-    ),
+    (of_source("http", url="https://me:hush@a/b"), "spec.model.source.http.url", PASSWORD),
+    (of_source("s3", bucket="b", key="k", endpoint="http://me@a"), "spec.model.source.s3.endpoint", PASSWORD),
+    (of_source("s3", bucket="../b", key="k"), "spec.model.source.s3.bucket", BUCKET),
+    (of_source("s3", bucket="b", key="k", region="eu/1"), "spec.model.source.s3.region", REGION),
+    (of_cache(), "spec.model.cache", ONE_CACHE),
+    (of_cache(emptyDir={}, persistentVolumeClaim={"claimName": "c"}), "spec.model.cache", ONE_CACHE),
+    (of_cache(emptyDir={}, offline=True), "spec.model.cache", OFFLINE),
+    (of_model(cache={"emptyDir": {}}), "spec.model", FETCHED_ONLY),
     ({"runtime": {"batchSize": 64, "microBatchSize": 65}}, "spec.runtime", MICRO_BATCH),
     ({"runtime": {"pooling": "Mean"}}, "spec.runtime", POOLING),
     ({"exposure": PIN, "replicas": 2}, "spec", ONE_INSTANCE),

@@ -197,7 +197,8 @@ def test_of_a_nodes_files_the_one_is_mounted_and_nothing_beside_it() -> None:
     [
         {"persistentVolumeClaim": {"claimName": "w", "path": "a/../../b"}},
         {"hostPath": {"path": "/data/../etc/shadow"}},
-        {"http": {"url": "https://example.org/b.gguf"}},
+        {"huggingFace": {"repo": "a/b", "file": "../b.gguf"}},
+        {"image": {"reference": "r", "path": "../b.gguf"}},
     ],
 )
 def test_no_pod_is_made_for_a_file_that_cannot_be_mounted(source: Json) -> None:

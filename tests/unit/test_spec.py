@@ -18,6 +18,10 @@ HOST_PATH: Json = {"model": {"source": {"hostPath": {"path": "/models/m.gguf"}}}
 REACHES_THE_POD: dict[str, Any] = {
     "model.name": "llama",
     "model.source.hostPath": {"path": "/models/other.gguf"},
+    "model.source.huggingFace": {"repo": "a/b", "file": "f"},
+    "model.source.s3": {"bucket": "b", "key": "k"},
+    "model.source.http": {"url": "http://a/b"},
+    "model.source.image": {"reference": "r", "path": "p"},
     "model.sha256": "a" * 64,
     "runtime.image": "server:2",
     "runtime.contextLength": 1024,
@@ -56,6 +60,7 @@ REACHES_THE_POD: dict[str, Any] = {
 
 DECIDED_ELSEWHERE = {
     "model.source.persistentVolumeClaim",
+    "model.cache",
     "exposure.nodePort",
     "exposure.portRange",
     "shutdown.escalate",
@@ -73,11 +78,6 @@ DECIDED_ELSEWHERE = {
 """Fields with behaviour whose effect is not seen in a body made of `HOST_PATH`."""
 
 NOT_YET: dict[str, Any] = {
-    "model.source.huggingFace": {"repo": "a/b", "file": "f"},
-    "model.source.s3": {"bucket": "b", "key": "k"},
-    "model.source.http": {"url": "http://a/b"},
-    "model.source.image": {"reference": "r", "path": "p"},
-    "model.cache": {"emptyDir": {}},
     "runtime.pooling": "None",
     "runtime.extraArgs": ["--verbose"],
     "exposure.http": {},

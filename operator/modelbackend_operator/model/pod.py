@@ -39,6 +39,13 @@ class Container:
     exit_code: int | None = None
     """Of the current `terminated`, else of the last one."""
     restarts: int = 0
+    init: bool = False
+    """It runs before the others and is to end."""
+
+    @property
+    def completed(self) -> bool:
+        """It has done what it was there for."""
+        return self.init and self.state is ContainerState.TERMINATED and self.exit_code == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,11 @@ class Pod:
     """Still labelled as ours; a watch that asks for our label does not show a pod that has lost it."""
     withdrawn: bool = False
     """Our readiness gate's condition was True once and is False now: it served, and is to serve no more."""
+
+    @property
+    def fetching(self) -> bool:
+        """Its model is being downloaded: the server's container is not there yet."""
+        return any(container.init and container.state is ContainerState.RUNNING for container in self.containers)
 
     @property
     def deleting(self) -> bool:

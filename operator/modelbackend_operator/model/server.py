@@ -30,6 +30,8 @@ class ServerReport:
     """Of the loaded model, for status.model."""
     oldest_seconds: float = 0.0
     """Age of the oldest request that is queued or runs; 0 when there is none."""
+    message: str = ""
+    """While it loads: what it does just now, in words that stay the same for a while."""
 
 
 class TokenRefused(Enum):

@@ -1,8 +1,9 @@
 """A ModelBackend, from the object as the API server sent it."""
 
 from modelbackend_operator.model.backend import Backend, Exposure, Rollout
+from modelbackend_operator.model_files import path_leaves_volume
 from modelbackend_operator.observe.orders import attestation_from, orders_from
-from modelbackend_operator.pod_template import path_leaves_volume, template_hash
+from modelbackend_operator.pod_template import template_hash
 from modelbackend_operator.reading import Raw, annotations, has_finalizer, mapping, ref, word
 from modelbackend_operator.spec import (
     InvalidSpec,

@@ -15,7 +15,13 @@ def container_statuses(status: Raw) -> Iterator[Raw]:
         yield from entries(status.get(kind))
 
 
-def container_from(status: Raw) -> Container:
+def containers_from(status: Raw) -> tuple[Container, ...]:
+    """Of a pod's status; those first that run first."""
+    init = entries(status.get("initContainerStatuses"))
+    return tuple(_container(entry, init=index < len(init)) for index, entry in enumerate(container_statuses(status)))
+
+
+def _container(status: Raw, *, init: bool) -> Container:
     """What is told is the present state, except between restarts, where it is how the last run ended."""
     state, told = _state(status.get("state"))
     last_run = mapping(mapping(status.get("lastState")).get("terminated"))
@@ -34,6 +40,7 @@ def container_from(status: Raw) -> Container:
         message=told.get("message", ""),
         exit_code=exit_code,
         restarts=restarts,
+        init=init,
     )
 
 

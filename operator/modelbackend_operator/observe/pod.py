@@ -16,7 +16,7 @@ from modelbackend_operator.api import (
 )
 from modelbackend_operator.manifests import ordinal_in_name
 from modelbackend_operator.model.pod import Pod, PodPhase
-from modelbackend_operator.observe.containers import any_ended_after, container_from, container_statuses
+from modelbackend_operator.observe.containers import any_ended_after, containers_from
 from modelbackend_operator.observe.stop import stop_record_from
 from modelbackend_operator.reading import (
     Raw,
@@ -62,7 +62,7 @@ def pod_from(raw: Raw) -> Pod:
         node=spec.get("nodeName", ""),
         host_ip=status.get("hostIP", ""),
         ip=status.get("podIP", ""),
-        containers=tuple(container_from(entry) for entry in container_statuses(status)),
+        containers=containers_from(status),
         containers_ready=is_true(conditions, "ContainersReady"),
         ready=is_true(conditions, "Ready"),
         removed_by_pod_gc=removed_by_pod_gc,
