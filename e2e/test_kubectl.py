@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 
 from e2e.backends import SMOLLM2, STREAM_SECONDS, Backend, stream
-from e2e.kubectl import PATIENCE_SECONDS, Kubectl, Object, until
+from e2e.kubectl import Kubectl, Object, until
 
 Make = Callable[..., Backend]
 
 ROOT = Path(__file__).parent.parent
+LONG = ("Once upon a time", "--max-tokens", "3000", "--temperature", "0")
+"""A stream that nobody waits for: it is cut."""
+SLOW = {"limits": {"cpu": "400m"}}
+"""So that it lasts for as long as the test."""
 NO_GPU = {"limits": {"nvidia.com/gpu": None}}
 
 
@@ -28,7 +32,7 @@ def typed(one: Backend, *words: str, stdin: str = "") -> subprocess.CompletedPro
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=STREAM_SECONDS,
         check=False,
         env={**os.environ, "PYTHONPATH": path},
     )
@@ -40,14 +44,14 @@ def shown(one: Backend, *words: str, stdin: str = "") -> str:
     return done.stdout
 
 
-def until_why(one: Backend, *reasons: str) -> Object:
-    """What `why` says once it names one of these reasons."""
+def until_why(one: Backend, reason: str) -> Object:
+    """What `why` says once it names this reason."""
 
     def cause() -> Object | None:
         causes: list[Any] = json.loads(shown(one, "why", one.name, "-o", "json"))
-        return next((found for found in causes if found["reason"] in reasons), None)
+        return next((found for found in causes if found["reason"] == reason), None)
 
-    one_cause = until(f"kubectl mb why {one.name} names {reasons}", cause)
+    one_cause = until(f"kubectl mb why {one.name} names {reason}", cause)
     assert one_cause["waitsFor"]
     assert one_cause["since"]
     assert one_cause["releasedBy"]
@@ -80,33 +84,46 @@ def test_why_names_what_stands_in_the_way_of_a_start_and_who(backend: Make, fore
     assert until_why(broken, "RestartBudgetExhausted")["heldBy"] == ["spec.restart.maxRestarts: 0"]
 
 
-def test_a_stop_is_watched_extended_and_forced_and_the_one_that_waits_for_it_names_it(backend: Make) -> None:
+def test_a_stop_is_extended_and_forced_and_the_one_that_waits_for_it_names_it(backend: Make) -> None:
     model = {"name": "kubectl-shared"}
-    shutdown = {"drainSeconds": 4, "escalate": False}
-    slow = {"limits": {"cpu": "400m"}}  # so that its stream lasts for as long as the test
-    one = backend("why-busy", model=model, file=SMOLLM2, shutdown=shutdown, resources=slow)
+    one = backend("why-drains", model=model, file=SMOLLM2, resources=SLOW)
     other = backend("why-next", model=model)
     address = one.until_ready()
     other.until_ready()
     assert f"at {address}" in shown(one, "why", one.name)
-    running = stream(address, "Once upon a time", "--max-tokens", "3000", "--temperature", "0")
+    running = stream(address, *LONG)
 
     shown(one, "drain", one.name)
+    assert "1 requests in pod" in until_why(one, "Draining")["heldBy"][0]
     shown(other, "drain", other.name)
-    assert "1 requests in pod" in until_why(one, "Draining", "Busy")["heldBy"][0]
-    holder = until_why(other, "WaitingForModelLock")["heldBy"][0]
-    assert f"{one.namespace}/{one.name}, instance 0" in holder
-    shown(one, "extend", one.name, "6")
-    assert until_why(one, "Busy")["heldBy"]
+    waits = until_why(other, "WaitingForModelLock")
+    assert f"{one.namespace}/{one.name}, instance 0" in waits["heldBy"][0]
+    assert f"kubectl mb watch {one.name} -n {one.namespace}" in waits["releasedBy"]
+    shown(one, "extend", one.name, "60")
 
-    forced = shown(one, "force", one.name, "--reason", "the test has seen enough", stdin="y\n")
-    assert "accepted for pod" in forced
+    force(one)
     assert ": Forced after" in shown(one, "watch", one.name, "--timeout=170")
     running.communicate(timeout=STREAM_SECONDS)
-    picture = shown(one, "timeline", one.name)
-    assert {"Extended", "ForceOrdered", "Stopping"} <= set(picture.split())
+    assert {"Extended", "ForceOrdered", "Stopping"} <= set(shown(one, "timeline", one.name).split())
     shown(other, "watch", other.name, "--timeout=170")
     assert until_why(other, "Suspended")["heldBy"][0].startswith("spec.suspend, set by kubectl-mb")
+
+
+def test_a_busy_instance_that_is_not_to_be_ended_says_what_would(backend: Make) -> None:
+    one = backend("why-busy", file=SMOLLM2, shutdown={"drainSeconds": 1, "escalate": False}, resources=SLOW)
+    running = stream(one.until_ready(), *LONG)
+    shown(one, "drain", one.name)
+    busy = until_why(one, "Busy")
+    assert "1 requests in pod" in busy["heldBy"][0]
+    assert f"kubectl mb force {one.name} -n {one.namespace}" in busy["releasedBy"]
+    force(one)
+    running.communicate(timeout=STREAM_SECONDS)
+
+
+def force(one: Backend) -> None:
+    """With the question answered."""
+    told = shown(one, "force", one.name, "--reason", "the test has seen enough", stdin="y\n")
+    assert "accepted for pod" in told
 
 
 def test_a_chat_goes_by_the_node_port_and_by_a_port_forward_and_the_log_is_the_pods(backend: Make) -> None:
