@@ -64,6 +64,7 @@ Hidden == /\ n <= Len(Traces[t])
                                 \/ Crash(p) \/ Reject(p) \/ (Record.seen.pod[p].word = "lost" /\ Lose(p))
              \/ \E b \in Backends : Delete(b) \/ TearFinalizer(b) \/ \E some \in SUBSET Ordinals : Scale(b, some)
              \/ TearLease \/ \E c \in Ports : Vouch(c) \/ DropClaim(c) \/ DropService(c)
+             \/ \E p \in Pods : pod[p].outgrown /\ Jump([api EXCEPT !.pod[p].outgrown = FALSE])  \* the wish is taken back
              \/ \E w \in sent : Do(w)  \* what was in flight lands
              \/ OfNeighbour(Record.seen.lease) /\ Jump([api EXCEPT !.lease = Record.seen.lease])
              \/ OfNeighbour(lease) /\ Jump([api EXCEPT !.lease = None])

@@ -1,5 +1,6 @@
 """A walk that writes the operator's own trace, with what only the walk knows: which write landed late, from when."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -19,8 +20,8 @@ class TracedWalk(Walk):
     marks: list[tuple[int, datetime]] = field(default_factory=list)
     """For each state of `past`: the place of a look at it, and when it was."""
 
-    def settle_traced(self) -> "TracedWalk":
-        self.settle()
+    def settle_traced(self, until: Callable[[], bool] = lambda: False) -> "TracedWalk":
+        self.settle(until)
         return self
 
     def lines(self) -> list[dict[str, Any]]:
@@ -43,7 +44,7 @@ class TracedWalk(Walk):
         **more: str,
     ) -> None:
         told: list[dict[str, Any]] = []
-        trace = Trace(_Lines(told), now=lambda: now)
+        trace = Trace(Told(told), now=lambda: now)
         trace.step(look, action, outcome) if action is not None else trace.tell_settled(look)
         self.written.append((place, {**told[0], **more}))
 
@@ -74,7 +75,9 @@ class TracedWalk(Walk):
 
 
 @dataclass(frozen=True)
-class _Lines:
+class Told:
+    """A log of trace lines."""
+
     told: list[dict[str, Any]]
 
     def info(self, event: str, **fields: Any) -> None:

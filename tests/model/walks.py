@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.backend import Backend, Exposure, OrderKind
 from modelbackend_operator.model.pod import Pod, PodPhase
 from modelbackend_operator.model.ref import Ref
 from tests.model.traced_walk import TracedWalk
@@ -72,6 +72,18 @@ def rejected() -> TracedWalk:
     return deleted(walk)
 
 
+def forced_while_it_terminates() -> TracedWalk:
+    """A request does not end, others delete the pod, and the user orders force: the server is told to cut it."""
+    walk = started(held=("finish", "end"))
+    pod = pod_of(walk)
+    walk.world.request(pod)
+    walk.world.delete_pod(pod)
+    for found in walk.world.state.all(Backend):
+        walk.world.edit(found, orders={OrderKind.FORCE: f"{pod.ref.uid} it hangs"})
+    walk.settle_traced(until=lambda: any("AbortServer" in line for line in walk.story))
+    return deleted(walk)
+
+
 def handed_over() -> TracedWalk:
     """Its kubelet does not report; it is replaced beside the witness, and proof comes at last."""
     walk = started(held=("end",))
@@ -94,5 +106,6 @@ WALKS = {
     "evicted": evicted,
     "a pod finalizer edited away": without_pod_finalizer,
     "rejected": rejected,
+    "forced while it terminates": forced_while_it_terminates,
     "handed over": handed_over,
 }

@@ -1,7 +1,9 @@
 """Rules as they must not be, each in the place of a real one: what `mutants.py` breaks."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from modelbackend_operator import actions as do
@@ -14,6 +16,7 @@ from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import ContainerState, Pod
 from modelbackend_operator.outcome import Applied, Exists
 from modelbackend_operator.reasons import Reason
+from modelbackend_operator.timestamps import parse_time
 from tests.sim.world import World
 
 
@@ -102,6 +105,48 @@ def starts_beside(observation: Observation, backend: Any, ordinal: int, now: Any
     others = tuple(pod for pod in observation.pods if not pod.deleting)
     taken = observation.taken_names | {pod.ref.name for pod in observation.pods}
     return _start(replace(observation, pods=others, taken_names=taken), backend, ordinal, now)
+
+
+def fenced_by_the_lease_alone(observation: Observation, backend: Any, ordinal: int, now: Any) -> Any:
+    """As if a free Lease told that nothing of this instance ends."""
+    if observation.lease is not None:
+        return _start(observation, backend, ordinal, now)
+    return starts_beside(observation, backend, ordinal, now)
+
+
+def whatever_else_serves(observation: Observation, backend: Any, pod: Pod) -> None:
+    """No instance waits for another: an earlier spec ends at once."""
+
+
+def nobody(*_: Any, **__: Any) -> None:
+    """Is absent."""
+
+
+def no_successor_is_enough(observation: Observation, backend: Any, pod: Pod) -> Wait:
+    return Wait(Reason.ROLLING_OUT, "", None, pod.ordinal)
+
+
+def replaces_nobody(world: World, action: Any) -> Any:
+    return _apply(world, replace(action, replaces="") if isinstance(action, do.CreatePod) else action)
+
+
+def counts_nothing(observation: Observation, now: Any) -> Iterator[Any]:
+    """A failure goes with the pod that shows it."""
+    return iter(())
+
+
+def leads_as_long_as_others_wait(election: Any) -> bool:
+    """As if a leader had as long as its candidates wait."""
+    late = election._timing.lease_seconds - election._timing.renew_deadline_seconds
+    return bool(asyncio.get_running_loop().time() < election._leads_until + late + 1)
+
+
+def free_by_its_own_clock(election: Any, spec: Any) -> bool:
+    """As if the times written into a Lease could be compared with the own clock."""
+    if spec.get("holderIdentity") in (election._identity, "", None):
+        return True
+    renewed = parse_time(spec.get("renewTime"))
+    return renewed is None or (datetime.now(UTC) - renewed).total_seconds() > election._timing.lease_seconds
 
 
 def deleted_at_once(observation: Observation, pod: Pod, now: Any) -> Any:

@@ -14,13 +14,15 @@ from typing import Any
 from modelbackend_operator.model.backend import Backend
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.stop import StopRecord
+from modelbackend_operator.timestamps import parse_time, rfc3339
 from tests.sim.state import State
 from tests.sim.world import World
 from tests.unit.builders import NOW
 
-TICK_SECONDS = 30
-"""Time passes in ticks: each of them is longer than the reuse delay, and as long as a drain."""
-OLD_SECONDS = 120
+TICK_SECONDS = 60
+"""Time passes in ticks. Within one a port cools down, a drain's deadline passes, and an ended pod has lingered; before
+two are over no proof is overdue."""
+OLD_SECONDS = 2 * TICK_SECONDS
 """Nobody asks whether something is older than this."""
 NOT_READ = frozenset({"ref", "raw", "status"})
 
@@ -37,8 +39,8 @@ class Interner:
 
 
 def protocol_part(status: Mapping[str, Any]) -> dict[str, Any]:
-    """What the rules read of a backend's own status: which pods it names and advertises, what it has counted, which
-    orders it accepted, and that facts of the model are known."""
+    """What the rules read of a backend's own status: which pods it names and advertises, what it has counted, since
+    when it waits, which orders it accepted, and that facts of the model are known."""
     part = {
         "observedGeneration": status.get("observedGeneration"),
         "instances": [_instance_part(entry) for entry in status.get("instances") or ()],
@@ -54,11 +56,11 @@ def _pod_part(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {"pod": {"uid": entry["pod"]["uid"]}} if entry.get("pod") else {}
 
 
-_COUNTED = ("restarts", "podRestarts", "failedStarts")
+_REMEMBERED = ("restarts", "podRestarts", "failedStarts", "waitingSince")
 
 
 def _instance_part(entry: Mapping[str, Any]) -> dict[str, Any]:
-    part: dict[str, Any] = {name: entry[name] for name in _COUNTED if entry.get(name)}
+    part: dict[str, Any] = {name: entry[name] for name in _REMEMBERED if entry.get(name)}
     part["ordinal"] = entry["ordinal"]
     part |= _pod_part(entry)
     if successor := _pod_part(entry.get("successor") or {}):
@@ -115,7 +117,8 @@ def content_of_action(action: Any) -> Hashable:
 def a_tick_later(state: State) -> State:
     """The same state seen a tick later: `now` stays, and everything is older."""
     objects = {uid: _aged_once(thing) for uid, thing in state.objects.items()}
-    return state._replace(objects=objects, machines={name: _aged(machine) for name, machine in state.machines.items()})
+    machines = {name: _aged(machine) for name, machine in state.machines.items()}
+    return state._replace(objects=objects, machines=machines, free_since={})  # nobody is let go first any more
 
 
 _older: dict[int, tuple[Any, Any]] = {}
@@ -142,10 +145,16 @@ def an_action_a_tick_later(action: Any) -> Any:
     return replace(action, **changes)
 
 
-_CLAMPS = {"created_at": TICK_SECONDS, "deleting_since": 0, "deadline": 0, "acquired_at": 2 * TICK_SECONDS}
+_CLAMPS = {
+    **dict.fromkeys(("created_at", "acquired_at", "since", "lost_since"), TICK_SECONDS),
+    **dict.fromkeys(("deleting_since", "deadline", "handed_over", "yielded_at"), 0),
+}
+"""Of some times nobody asks more than whether a tick is over, or whether they have come at all."""
 
 
 def _aged(thing: Any) -> Any:
+    if isinstance(thing, StopRecord) and thing.deadline == thing.since:
+        return thing  # there was nothing to drain, and that stays visible
     changes: dict[str, Any] = {}
     for field in fields(thing):
         value = getattr(thing, field.name)
@@ -154,7 +163,16 @@ def _aged(thing: Any) -> Any:
             changes[field.name] = max(value - timedelta(seconds=TICK_SECONDS), oldest)
         elif field.name == "stop" and is_dataclass(value):
             changes[field.name] = _aged(value)
+        elif field.name == "status" and any(entry.get("waitingSince") for entry in value.get("instances", ())):
+            changes["status"] = {**value, "instances": [_aged_entry(entry) for entry in value["instances"]]}
     return replace(thing, **changes) if changes else thing
+
+
+def _aged_entry(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    since = parse_time(entry.get("waitingSince"))
+    if since is None:
+        return entry
+    return {**entry, "waitingSince": rfc3339(max(since, NOW) - timedelta(seconds=TICK_SECONDS))}
 
 
 # -- the world of a search --------------------------------------------------------------------------------------------
@@ -178,14 +196,30 @@ class SearchWorld(World):
             number += 1
         return f"{kind}-{number}"
 
+    def fresh_node_uid(self, name: str) -> str:
+        claims = self.state.all(Claim)
+        known = [m.node for m in self.state.machines.values()] + [claim.node for claim in claims]
+        removed = [node for claim in claims for node in claim.removed_nodes]
+        used = {node.uid for node in (*known, *removed) if node is not None}
+        elsewhere = self.mentioned()
+        number = 1
+        while f"{name}-uid-{number}" in used or f"{name}-uid-{number}'" in elsewhere:
+            number += 1
+        return f"{name}-uid-{number}"
+
     def put(self, thing: Any) -> None:
         if getattr(thing, "status", None):
             thing = replace(thing, status=protocol_part(thing.status))
+        elif isinstance(thing, Claim) and thing.past_pods:
+            attested = {thing.attestation.pod_uid} if thing.attestation is not None else set()
+            thing = replace(thing, past_pods=thing.past_pods & attested)
         super().put(thing)
 
 
 def _mentions(thing: Any) -> set[str]:
     found = {getattr(thing, name, "") for name in ("pod_uid", "replaces")}
+    if isinstance(thing, Claim) and thing.attestation is not None:
+        found.add(thing.attestation.pod_uid)
     holder, stop, status = getattr(thing, "holder", None), getattr(thing, "stop", None), getattr(thing, "status", None)
     if holder is not None:
         found.add(holder.pod_uid)

@@ -7,7 +7,7 @@ and a process that ended is unknown to the API server until it is reported.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from modelbackend_operator.model.backend import Backend
 from modelbackend_operator.model.claim import Claim, ClaimPhase
@@ -22,6 +22,7 @@ from tests.unit.builders import ENDED, NEVER_MADE, RUNNING
 if TYPE_CHECKING:
     from tests.sim.world import World
 
+READY: dict[str, Any] = {"ready": True, "lost_since": None}
 Move = tuple[str, Callable[[], object]]
 
 
@@ -85,8 +86,8 @@ def _kubelet_moves(world: "World", pod: Pod) -> Iterator[Move]:
     if machine.node is None:
         return
     told = _as_the_kubelet_sees_it(pod, run)
-    if told != pod:
-        yield f"report {uid}", partial(world.put, told)
+    if any(getattr(pod, name) != value for name, value in told.items()):
+        yield f"report {uid}", partial(world.edit, pod, **told)
     elif pod.deleting and pod.phase.terminal and pod.grace_seconds and uid not in world.state.forgotten:
         yield f"remove {uid}", partial(world.delete_pod, pod, 0)
     elif pod.ready != (pod.containers_ready and pod.serving_condition):
@@ -96,36 +97,31 @@ def _kubelet_moves(world: "World", pod: Pod) -> Iterator[Move]:
 def _start(world: "World", pod: Pod) -> None:
     run = world.state.runs.get(pod.ref.uid)
     if run is not None:
-        world.state = world.state.with_run(
-            pod.ref.uid, replace(run, alive=True, server=ServerState.LOADING, in_flight=0, killable=True, restarts=1)
-        )
+        world.state = world.state.with_run(pod.ref.uid, Run(run.node, run.port))
         return
     claimed = (c.port for c in world.state.all(Claim) if c.pod_uid == pod.ref.uid and c.phase is ClaimPhase.BOUND)
     world.state = world.state.with_run(pod.ref.uid, Run(pod.node, pod.host_port or next(claimed, None)))
 
 
 def _end(world: "World", pod_uid: str) -> None:
-    run = world.state.runs[pod_uid]
-    world.state = world.state.with_run(pod_uid, replace(run, alive=False, in_flight=0))
+    world.state = world.state.with_run(pod_uid, world.state.runs[pod_uid].ended())
     world.forget_ended(pod_uid)
 
 
-def _as_the_kubelet_sees_it(pod: Pod, run: Run | None) -> Pod:
+def _as_the_kubelet_sees_it(pod: Pod, run: Run | None) -> dict[str, object]:
     """The status that its kubelet would write now. A terminal phase is written once, and stays."""
     if run is not None and run.alive:
         ready = run.server in (ServerState.SERVING, ServerState.DRAINING)
-        return replace(pod, phase=PodPhase.RUNNING, containers=(RUNNING,), containers_ready=ready)
-    unready = replace(pod, containers_ready=False, ready=False)
+        return {"phase": PodPhase.RUNNING, "containers": (RUNNING,), "containers_ready": ready}
+    unready = {"containers_ready": False, "ready": False}
     if pod.deleting:
-        return replace(
-            unready,
-            phase=pod.phase if pod.phase.terminal else PodPhase.SUCCEEDED,
-            containers=(ENDED,) if run is not None or _ever_made(pod) else (NEVER_MADE,),
-            containers_changed_after_pod_gc=pod.removed_by_pod_gc and bool(pod.containers),
-        )
-    if run is not None:
-        return replace(unready, phase=PodPhase.RUNNING, containers=(ENDED,))
-    return pod
+        return {
+            **unready,
+            "phase": pod.phase if pod.phase.terminal else PodPhase.SUCCEEDED,
+            "containers": (ENDED,) if run is not None or _ever_made(pod) else (NEVER_MADE,),
+            "containers_changed_after_pod_gc": pod.removed_by_pod_gc and bool(pod.containers),
+        }
+    return {**unready, "phase": PodPhase.RUNNING, "containers": (ENDED,)} if run is not None else {}
 
 
 def _ever_made(pod: Pod) -> bool:
@@ -226,16 +222,19 @@ def _node_moves(world: "World", name: str, machine: Machine) -> Iterator[Move]:
     node = machine.node
     if node is None:
         if machine.works:
-            uid = f"{name}-uid-{world.state.version + 1}"
-            fresh = NodeId(name, uid, machine.boot_id)
-            yield f"{name} registers again", partial(change, node=fresh, ready=True, out_of_service=False)
+            yield f"{name} registers again", partial(_register, world, name, machine)
         return
     if machine.works and node.boot_id != machine.boot_id:
-        yield f"{name} reports its boot", partial(change, node=replace(node, boot_id=machine.boot_id), ready=True)
+        yield f"{name} reports its boot", partial(change, node=replace(node, boot_id=machine.boot_id), **READY)
     elif machine.works and not machine.ready:
-        yield f"{name} becomes ready", partial(change, ready=True)
+        yield f"{name} becomes ready", partial(change, **READY)
     elif not machine.works and machine.ready:
         yield f"{name} becomes not ready", partial(change, ready=False, lost_since=world.now)
+
+
+def _register(world: "World", name: str, machine: Machine) -> None:
+    node = NodeId(name, world.fresh_node_uid(name), machine.boot_id)
+    _change_machine(world, name, node=node, out_of_service=False, **READY)
 
 
 def _change_machine(world: "World", name: str, **changes: object) -> None:

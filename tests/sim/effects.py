@@ -123,6 +123,7 @@ def _claim_patch(action: do.Action, now: datetime) -> dict[str, Any]:
                 "reason": reason,
                 "message": "",
                 "removed_nodes": claim.removed_nodes + removed,
+                "past_pods": claim.past_pods | {claim.pod_uid},
             }
             return {"phase": ClaimPhase.COOLING, "since": now, **known}
         case do.WithholdClaim(claim=claim, reason=reason, message=message, node=node):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from modelbackend_operator.actions import Action, WriteStatus
 from modelbackend_operator.decide import decide
 from modelbackend_operator.decision import Act
-from modelbackend_operator.invariants import Step, breaches, breaches_of_step
+from modelbackend_operator.invariants import Snapshot, Step, breaches, breaches_of_step
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.outcome import Applied
 from tests.sim.canonical import (
@@ -58,6 +58,13 @@ class Spot(NamedTuple):
     budget: tuple[int, ...]
 
 
+class Judged(NamedTuple):
+    """What is decided from the truth of a state, by backend; and the first promise that it breaks."""
+
+    acts: dict[str, Action | None]
+    breach: str
+
+
 class Edge(NamedTuple):
     label: str
     spot: Spot
@@ -98,10 +105,11 @@ class Search:
         self.world = SearchWorld(*scenario.backends, later=scenario.later, nodes=scenario.nodes, pool=scenario.pool)
         self.freezes = [tuple(k for k in CACHED_KINDS if k.__name__ == name) or CACHED_KINDS for name in bounds.frozen]
         self.number = Interner()
-        self.acts: dict[tuple[str, int], Action | None] = {}
-        """What is decided from the truth of a state, by backend and by the state's API key."""
+        self.judged: dict[int, Judged] = {}
+        """By the API key: states that differ in their bounds only are judged once."""
         self.checked: dict[Hashable, str] = {}
-        """The first breach of a state, or of a write in it; empty where there is none."""
+        """The first breach of a write in a state; empty where there is none."""
+        self._last: tuple[State, Snapshot] | None = None
         self.ids: dict[int, tuple[Any, int]] = {}
 
     # -- keys ---------------------------------------------------------------------------------------------------------
@@ -109,6 +117,7 @@ class Search:
     def start(self) -> Spot:
         if self.scenario.served:
             self._serve()
+            self.world.state = a_tick_later(self.world.state)  # it has served for a while
         bounds = self.scenario.bounds
         return Spot(self.world.state, (), (), (*(n for _, n in bounds.hands), bounds.late, bounds.stale, bounds.pauses))
 
@@ -140,13 +149,17 @@ class Search:
 
     def api_key(self, state: State) -> int:
         rest = (tuple(state.machines.items()), tuple(sorted(state.runs.items())), state.spent)
-        flags = (state.lagging_ports, state.foreground, state.namespace_terminating, state.forgotten)
+        flags = (
+            *(state.lagging_ports, state.foreground, state.namespace_terminating, state.forgotten),
+            tuple(state.free_since),
+        )
         return self.number((self.objects_key(state), self.number(rest), self.number(flags)))
 
     def key(self, spot: Spot, api_key: int) -> tuple[int, int]:
+        """Of everything but the budget."""
         pending = tuple(sorted(self.number(content_of_action(action)) for _, action in spot.pending))
         views = tuple(sorted(self._view_key(spot.state, view) for view in spot.views)) if spot.views else ()
-        return (api_key, self.number((pending, views, spot.budget)))
+        return (api_key, self.number((pending, views)))
 
     def _view_key(self, now: State, view: Look) -> int:
         """What an old cache shows, and which of it is still the newest."""
@@ -159,13 +172,23 @@ class Search:
 
     # -- deciding -----------------------------------------------------------------------------------------------------
 
+    def judge(self, state: State, api_key: int) -> Judged:
+        known = self.judged.get(api_key)
+        if known is None:
+            snapshot = self._snapshot(state)
+            acts = {look.backend_uid: _protocol_act(look) for look in snapshot.observations}
+            known = self.judged[api_key] = Judged(acts, self._first(breaches(snapshot)))
+        return known
+
     def _fresh_act(self, uid: str, state: State, api_key: int) -> Action | None:
-        """The same from the truth: decided once for all states that differ in their bounds only."""
-        known = (uid, api_key)
-        if known not in self.acts:
-            self.acts[known] = _protocol_act(self.world.looking.observe(uid, state, state, live=True))
-        action = self.acts[known]
+        action = self.judge(state, api_key).acts[uid]
         return None if action is None else _renewed(action, state)
+
+    def _snapshot(self, state: State) -> Snapshot:
+        """The last one is remembered, because several writes are checked by it."""
+        if self._last is None or self._last[0] is not state:
+            self._last = (state, self.world.looking.snapshot(state))
+        return self._last[1]
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
@@ -243,7 +266,7 @@ class Search:
     def _hands(self, spot: Spot) -> Iterator[Edge]:
         self.world.state = spot.state
         allowed = HEALING | {kind for kind, slot in self.slot.items() if spot.budget[slot]}
-        for hand in tuple(hands_of(self.world, allowed)):
+        for hand in tuple(hands_of(self.world, allowed, self.scenario.struck)):
             slot, heals = self.slot.get(hand.kind), hand.kind in HEALING
             self.world.state = spot.state
             hand.act()
@@ -252,12 +275,6 @@ class Search:
             yield Edge(f"    {hand.what.upper() if not heals else hand.what}", after, fair=heals)
 
     # -- checking -----------------------------------------------------------------------------------------------------
-
-    def _breach_of(self, state: State, api_key: int) -> str:
-        known = self.checked.get(api_key)
-        if known is None:
-            known = self.checked[api_key] = self._first(breaches(self.world.looking.snapshot(state)))
-        return known
 
     def _first(self, found: Iterator[str]) -> str:
         return next((breach for breach in found if breach.startswith(self.only)), "")
@@ -269,7 +286,7 @@ class Search:
         written = (api_key, look, self.number(content_of_action(action)))
         known = self.checked.get(written)
         if known is None:
-            before = self.world.looking.snapshot(state)
+            before = self._snapshot(state)
             fresh = next(fresh for fresh in before.observations if fresh.backend_uid == look)
             known = self.checked[written] = self._first(breaches_of_step(Step(before, fresh, action, NOW)))
         return known
@@ -280,7 +297,7 @@ class Search:
         began, found, trail = monotonic(), Found(self.scenario.name), Trail()
         first = self.start()
         first_key = self.api_key(first.state)
-        trail.numbers[self.key(first, first_key)] = trail.add(-1, "(begin)", self.is_goal(first))
+        trail.add(self.key(first, first_key), first.budget, -1, "(begin)", self.is_goal(first))
         layer = [(0, first, first_key)]
         while layer and not found.breach:
             following: list[tuple[int, Spot, int]] = []
@@ -291,11 +308,11 @@ class Search:
                         found.breach = self._breach_of_step(spot.state, api_key, edge.step)
                     after_key = self.api_key(edge.spot.state)
                     key = self.key(edge.spot, after_key)
-                    known = trail.numbers.get(key)
+                    known = trail.find(key, edge.spot.budget)
                     if known is None:
-                        known = trail.numbers[key] = trail.add(number, edge.label, self.is_goal(edge.spot))
+                        known = trail.add(key, edge.spot.budget, number, edge.label, self.is_goal(edge.spot))
                         following.append((known, edge.spot, after_key))
-                        found.breach = found.breach or self._breach_of(edge.spot.state, after_key)
+                        found.breach = found.breach or self.judge(edge.spot.state, after_key).breach
                     if found.breach:
                         found.story = [*trail.path(number), edge.label]
                         break

@@ -38,6 +38,7 @@ USERS = frozenset(
         "evict",
         "force",
         "strip pod",
+        "tear out pod",
         "strip backend",
         "attest",
         "delete claim",
@@ -55,17 +56,19 @@ FAULTS = frozenset(
 ON_BACKENDS = frozenset(
     {"delete", "delete in the foreground", "edit", "pin", "suspend", "resume", "strip backend", "wipe status"}
 )
-ON_PODS = frozenset({"evict", "reject", "forget", "strip pod", "force", "edit labels"})
+ON_PODS = frozenset({"evict", "reject", "forget", "strip pod", "tear out pod", "force", "edit labels"})
 ON_OTHERS = frozenset({"attest", "delete claim", "delete Service", "delete Lease", "delete namespace"})
 HEALING = frozenset({"kubelet returns", "machine boots", "unhang"})
 
 
-def hands_of(world: World, kinds: frozenset[str] = USERS | FAULTS | HEALING) -> Iterator[Hand]:
-    """Those of these kinds that are possible now."""
-    return (hand for hand in _hands_of(world, kinds) if hand.kind in kinds)
+def hands_of(
+    world: World, kinds: frozenset[str] = USERS | FAULTS | HEALING, struck: tuple[str, ...] = ()
+) -> Iterator[Hand]:
+    """Those of these kinds that are possible now; `struck`: the only machines to which something happens."""
+    return (hand for hand in _hands_of(world, kinds, struck) if hand.kind in kinds)
 
 
-def _hands_of(world: World, kinds: frozenset[str]) -> Iterator[Hand]:
+def _hands_of(world: World, kinds: frozenset[str], struck: tuple[str, ...]) -> Iterator[Hand]:
     if kinds & ON_BACKENDS:
         for backend in world.state.all(Backend):
             yield from _on_backend(world, backend)
@@ -81,7 +84,8 @@ def _hands_of(world: World, kinds: frozenset[str]) -> Iterator[Hand]:
     for uid, run in world.state.runs.items():
         yield from _on_process(world, uid, run)
     for name, machine in world.state.machines.items():
-        yield from _on_machine(world, name, machine)
+        if not struck or name in struck:
+            yield from _on_machine(world, name, machine)
 
 
 def create_backend(world: World, backend: Backend) -> None:
@@ -125,6 +129,7 @@ def _on_pod(world: World, pod: Pod) -> Iterator[Hand]:
             yield Hand("reject", f"{pod.node} rejects {uid}", partial(_reject, world, pod))
     if pod.has_finalizer:
         yield Hand("strip pod", f"strip the finalizer of {uid}", partial(world.edit, pod, has_finalizer=False))
+    yield Hand("tear out pod", f"tear {uid} out past its finalizer", partial(world.remove, pod))
     if not (pod.deleting and not pod.grace_seconds):
         yield Hand("force", f"force-delete {uid}", partial(world.delete_pod, pod, 0))
     if pod.deleting and pod.phase.terminal and pod.grace_seconds and uid not in world.state.forgotten:
@@ -170,7 +175,7 @@ def _on_process(world: World, uid: str, run: Run) -> Iterator[Hand]:
     if run.server is ServerState.SERVING and not run.in_flight:
         yield Hand("request", f"a request reaches {uid}", partial(_set_run, world, uid, in_flight=1))
     if run.killable:
-        yield Hand("crash", f"the server of {uid} crashes", partial(_set_run, world, uid, alive=False, in_flight=0))
+        yield Hand("crash", f"the server of {uid} crashes", partial(_end_run, world, uid))
         yield Hand("hang", f"the process of {uid} cannot be killed", partial(_set_run, world, uid, killable=False))
     else:
         yield Hand("unhang", f"the process of {uid} can be killed again", partial(_set_run, world, uid, killable=True))
@@ -178,6 +183,10 @@ def _on_process(world: World, uid: str, run: Run) -> Iterator[Hand]:
 
 def _set_run(world: World, uid: str, **changes: object) -> None:
     world.state = world.state.with_run(uid, replace(world.state.runs[uid], **changes))  # type: ignore[arg-type]
+
+
+def _end_run(world: World, uid: str) -> None:
+    world.state = world.state.with_run(uid, world.state.runs[uid].ended())
     world.forget_ended(uid)
 
 
@@ -210,4 +219,4 @@ def _power_off(world: World, name: str) -> None:
     _set_machine(world, name, powered=False, kubelet=False)
     for uid, run in tuple(world.state.runs.items()):
         if run.node == name and run.alive:
-            _set_run(world, uid, alive=False, in_flight=0)
+            _end_run(world, uid)

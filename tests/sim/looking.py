@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
+from operator import attrgetter
+from typing import Any
 
 from modelbackend_operator.decide import servers_to_ask
 from modelbackend_operator.invariants import Process, Snapshot
@@ -21,6 +23,7 @@ from tests.sim.state import Machine, Run, State
 POOL = (30000, 30009)
 REUSE_DELAY_SECONDS = 15
 NAMESPACE = "models"
+_by_port, _by_name = attrgetter("port"), attrgetter("ref.name")
 
 
 class Looking:
@@ -33,26 +36,30 @@ class Looking:
     def observe(self, uid: str, cached: State, truth: State, *, live: bool = False) -> Observation:
         """`cached` may be old; a server that is asked answers for itself."""
         backend = cached.objects.get(uid)
-        others = [claim for claim in cached.all(Claim) if cached.owners[claim.ref.uid] != uid]
-        named: list[Pod | Service] = [*cached.all(Pod), *cached.all(Service)]
+        mine: dict[type, list[Any]] = {Claim: [], Pod: [], Service: [], Lease: []}
+        others: dict[type, list[Any]] = {Claim: [], Pod: [], Service: [], Lease: []}
+        for object_uid, owner in cached.owners.items():
+            thing = cached.objects[object_uid]
+            (mine if owner == uid else others)[type(thing)].append(thing)
         machines = cached.machines.items()
+        lease, waits = self._lease(uid, cached), tuple(self._waits_of_others(uid, cached))
         look = Observation(
             backend_uid=uid,
             backend=backend,
             namespace_terminating=cached.namespace_terminating,
-            claims=tuple(sorted(cached.all(Claim, uid), key=lambda claim: claim.port)),
-            pods=tuple(sorted(cached.all(Pod, uid), key=lambda pod: pod.ref.name)),
-            services=tuple(sorted(cached.all(Service, uid), key=lambda service: service.ref.name)),
-            lease=self._lease(uid, cached),
+            claims=tuple(sorted(mine[Claim], key=_by_port)),
+            pods=tuple(sorted(mine[Pod], key=_by_name)),
+            services=tuple(sorted(mine[Service], key=_by_name)),
+            lease=lease,
             nodes={name: _node(machine, cached.now) for name, machine in machines if machine.node is not None},
             servers={},
             ports=Ports(
                 (self.pool,),
                 REUSE_DELAY_SECONDS,
-                frozenset(claim.port for claim in others),
-                {claim.port: f"{NAMESPACE}/other" for claim in others},
+                frozenset(claim.port for claim in others[Claim]),
+                {claim.port: f"{NAMESPACE}/other" for claim in others[Claim]},
             ),
-            taken_names=frozenset(o.ref.name for o in named if cached.owners[o.ref.uid] != uid),
+            taken_names=frozenset(thing.ref.name for kind in (Pod, Service) for thing in others[kind]),
             live=live,
             node_troubles={
                 name: "Kubelet stopped posting node status."
@@ -60,7 +67,8 @@ class Looking:
                 if machine.node is not None and not machine.ready
             },
             model_stops=tuple(self._stops_of_others(uid, cached)),
-            model_waits=tuple(self._waits_of_others(uid, cached)),
+            model_waits=waits,
+            lease_free_since=cached.free_since.get(self.models[uid]) if waits and lease is None else None,
         )
         return replace(look, servers=self._answers(look, truth))
 

@@ -8,21 +8,39 @@ which. `invariants.py` is never mutated.
 """
 
 import argparse
+import re
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from modelbackend_operator import actions as do
 from modelbackend_operator import decide as deciding
-from modelbackend_operator import ending, evidence, instances, ledger, model_lease, proof, settling, starting, stopping
+from modelbackend_operator import election as electing
+from modelbackend_operator import (
+    ending,
+    evidence,
+    instances,
+    ledger,
+    model_lease,
+    proof,
+    restarts,
+    rollout,
+    settling,
+    starting,
+    stopping,
+)
 from modelbackend_operator.model.claim import Claim
 from tests.sim import broken
 from tests.sim.explore import Found, Search
 from tests.sim.scenario import Bounds, Scenario
-from tests.sim.scenarios import B1, B2, INSIDE, ONE_PORT, OTHER_MODEL, on_host
+from tests.sim.scenarios import B1, B2, INSIDE, ONE_PORT, OTHER_MODEL, SURGING, on_host
 from tests.sim.world import World
 
 SECONDS_MAX = 120
@@ -33,7 +51,8 @@ class Mutant:
     promise: str
     """That breaks, by its name in `invariants.py`; `eventually` for a goal out of reach."""
     name: str
-    scenario: Scenario
+    scenario: Scenario | None
+    """None: `tests` find it."""
     changes: tuple[tuple[Any, Any], ...] = ()
     """Functions of the rules, and what each is replaced by wherever it is used."""
     world: tuple[tuple[type, str, Any], ...] = ()
@@ -41,6 +60,8 @@ class Mutant:
     quick: bool = True
     only: bool = False
     """Look for this promise alone: another would break before it."""
+    tests: str = ""
+    """The tests that find it, where no moment of a world shows what breaks."""
 
 
 @contextmanager
@@ -71,8 +92,28 @@ def _rules() -> list[Any]:
 
 def hunt(mutant: Mutant, seconds: float = SECONDS_MAX) -> Found:
     """Searches with the mutant in place, and stops at the first breach."""
+    if mutant.scenario is None:
+        return _tested(mutant)
     with applied(mutant):
         return Search(mutant.scenario, mutant.promise if mutant.only else "").run(seconds_max=seconds)
+
+
+def _tested(mutant: Mutant) -> Found:
+    """In a process of its own, because tests keep what they have imported."""
+    began = monotonic()
+    command = [sys.executable, "-m", "tests.sim.mutants", "--apply", mutant.name]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = Found(mutant.tests, seconds=monotonic() - began)
+    failed = re.search(r"^FAILED (\S+)", run.stdout, re.MULTILINE)
+    if run.returncode == pytest.ExitCode.TESTS_FAILED and failed is not None:
+        found.breach = f"{mutant.promise}: {failed[1]} fails"
+        found.story = [failed[1].rpartition("::")[2]]
+    return found
+
+
+def _run_tests(mutant: Mutant) -> int:
+    with applied(mutant):
+        return pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--no-header", mutant.tests])
 
 
 def is_killed(mutant: Mutant, found: Found) -> bool:
@@ -125,6 +166,7 @@ EVICTED = Scenario("evicted", (replace(B1, exposure=INSIDE),), Bounds((("evict",
 PAIR = Scenario("two of a model", (B1, B2), Bounds((("delete", 2),)))
 PAIR_LEASE = Scenario("two of a model, the Lease deleted", (B1, B2), Bounds((("delete", 2), ("delete Lease", 1))))
 RESUMED = Scenario("two of a model, one resumed", (B1, B2), Bounds((("suspend", 2), ("resume", 1)), late=1))
+SURGED = Scenario("a surge", (replace(SURGING, exposure=INSIDE),), Bounds((("edit", 1),)))
 EDITED = Scenario("edited", (replace(B1, exposure=INSIDE),), Bounds((("edit", 1),)))
 OLD_PODS = Scenario("an old cache of pods", (B1,), Bounds(stale=1, frozen=("Pod",)), served=False)
 LATE_EDIT = Scenario(
@@ -295,6 +337,66 @@ MUTANTS = (
         ((starting.start, broken.starts_beside),),
     ),
     Mutant(
+        "NoDoublePod",
+        "a start asks for a free Lease, not for the end of its predecessor (the fifth hole)",
+        EVICTED,
+        ((starting.start, broken.fenced_by_the_lease_alone),),
+    ),
+    Mutant(
+        "NoDoublePod",
+        "the second pod of a surge does not say whom it replaces",
+        SURGED,
+        world=((World, "apply", broken.replaces_nobody),),
+    ),
+    Mutant(
+        "eventually",
+        "the first pod of a surge does not make way for the second",
+        SURGED,
+        ((rollout._await_turn, broken.no_successor_is_enough),),
+    ),
+    Mutant(
+        "Rollout",
+        "instances of an earlier spec end at once, whoever serves",
+        None,
+        ((rollout._await_turn, broken.whatever_else_serves),),
+        tests="tests/unit/test_rollout.py",
+    ),
+    Mutant(
+        "Rollout",
+        "the next instance is begun before the last one serves",
+        None,
+        ((rollout._first_absent, broken.nobody),),
+        tests="tests/unit/test_rollout.py",
+    ),
+    Mutant(
+        "RestartBudget",
+        "a failure is not counted before its pod goes",
+        None,
+        ((rollout.failures, broken.counts_nothing),),
+        tests="tests/unit/test_rollout.py",
+    ),
+    Mutant(
+        "RestartBudget",
+        "no budget is ever spent",
+        None,
+        ((restarts.exhausted, lambda *_: False),),
+        tests="tests/unit/test_rollout.py",
+    ),
+    Mutant(
+        "OneLeader",
+        "a leader counts for as long as its candidates wait",
+        None,
+        world=((electing.Election, "is_leader", property(broken.leads_as_long_as_others_wait)),),
+        tests="tests/unit/test_election.py",
+    ),
+    Mutant(
+        "OneLeader",
+        "the times in a Lease are compared with the own clock",
+        None,
+        world=((electing.Election, "_is_free", broken.free_by_its_own_clock),),
+        tests="tests/unit/test_election.py",
+    ),
+    Mutant(
         "eventually",
         "a claim is withheld on an old look",
         OLD_PODS,
@@ -331,26 +433,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim.mutants", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only those that are found in a few seconds")
     parser.add_argument("--story", action="store_true", help="print how each was found")
+    parser.add_argument("--apply", help="run the tests that find this one, with it in place", metavar="NAME")
     parser.add_argument("names", nargs="*", help="parts of names")
     asked = parser.parse_args(arguments)
+    if asked.apply:
+        return _run_tests(next(mutant for mutant in MUTANTS if mutant.name == asked.apply))
     chosen = [
         m
         for m in MUTANTS
         if (m.quick or not asked.quick) and (not asked.names or any(n in m.name for n in asked.names))
     ]
-    survived, seconds = 0, 0.0
-    print("| promise | mutant | found in | steps | states | seconds |\n| --- | --- | --- | --- | --- | --- |")
+    survived, began = 0, monotonic()
+    print("| promise | mutant | found by | steps | states | seconds |\n| --- | --- | --- | --- | --- | --- |")
     for mutant in chosen:
         found = hunt(mutant)
         killed = is_killed(mutant, found)
-        survived, seconds = survived + (not killed), seconds + found.seconds
-        where = mutant.scenario.name if killed else f"SURVIVED {mutant.scenario.name}: {found.line()}"
-        steps = len(found.story) - 1
+        survived += not killed
+        by = f"the explorer: {mutant.scenario.name}" if mutant.scenario else f"a test: {''.join(found.story)}"
+        where = by if killed else f"SURVIVED {found.line()}"
+        steps = max(0, len(found.story) - 1)
         figures = f"{steps} | {found.states} | {found.seconds:.1f}"
         print(f"| {mutant.promise} | {mutant.name} | {where} | {figures} |", flush=True)
         if asked.story:
             print("\n".join(f"    {line}" for line in [*found.story, f"=> {found.breach}"]))
-    print(f"mutants: {len(chosen) - survived} of {len(chosen)} found, {seconds:.0f} s")
+    print(f"mutants: {len(chosen) - survived} of {len(chosen)} found, {monotonic() - began:.0f} s")
     return 1 if survived else 0
 
 

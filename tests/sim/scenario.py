@@ -31,6 +31,8 @@ class Scenario:
     bounds: Bounds
     later: tuple[Backend, ...] = ()
     nodes: tuple[str, ...] = ("node-1",)
+    struck: tuple[str, ...] = ()
+    """The nodes to which something may happen, where not all: of two that are alike, one is enough."""
     pool: tuple[int, int] = (30000, 30001)
     eager: tuple[str, ...] = ("ready", "remove", "give node port")
     """Moves of the cluster, by their beginnings, that are taken at once: nothing comes between."""

@@ -20,6 +20,7 @@ def a_searched_backend(uid: str, **special: Any) -> Backend:
 
 B1, B2 = a_searched_backend("b1"), a_searched_backend("b2")
 OTHER_MODEL = replace(B2, model="n")
+SURGING = replace(B1, rollout=Rollout.SURGE)
 AGAIN = a_searched_backend("b1-again", ref=Ref("b1", "b1-again", "", "models"))
 
 
@@ -81,8 +82,16 @@ SCENARIOS = (
     Scenario(
         "a node is lost and comes back",
         on_host(B1),
-        Bounds((("kubelet stops|machine dies", 1), ("delete|edit", 1), ("force", 1)), late=1),
+        Bounds((("kubelet stops|machine dies", 1), ("delete|edit", 1)), late=1),
+        pool=ONE_PORT,
         asks="what is proof when its kubelet was away, its machine rebooted",
+    ),
+    Scenario(
+        "forced while its node is lost",
+        on_host(B1),
+        Bounds((("kubelet stops|machine dies", 1), ("delete", 1), ("force", 1))),
+        pool=ONE_PORT,
+        asks="a record that ends at once, and a process of which nobody knows",
     ),
     Scenario(
         "handed over",
@@ -99,15 +108,16 @@ SCENARIOS = (
     Scenario(
         "torn out, rebooted, attested",
         on_host(B1),
-        Bounds((("machine dies", 1), ("strip pod", 1), ("force", 1), ("attest", 1), ("delete", 1))),
+        Bounds((("machine dies", 1), ("tear out pod", 1), ("attest", 1), ("delete", 1))),
         pool=ONE_PORT,
         asks="with the object gone, only another boot or an administrator's word opens the port",
     ),
     Scenario(
         "a Node is removed",
         on_host(B1),
-        Bounds((("kubelet stops", 1), ("Node removed", 1), ("delete|edit", 1))),
+        Bounds((("kubelet stops", 1), ("Node removed", 1), ("delete", 1))),
         nodes=("node-1", "node-2"),
+        struck=("node-1",),
         asks="pod garbage collection ends the record, not the process; the instance may run elsewhere",
     ),
     Scenario(
@@ -115,6 +125,7 @@ SCENARIOS = (
         (B1,),
         Bounds((("machine dies", 1), ("out of service", 1), ("delete|edit", 1))),
         nodes=("node-1", "node-2"),
+        struck=("node-1",),
         asks="the out-of-service taint",
     ),
     Scenario(
@@ -139,7 +150,7 @@ SCENARIOS = (
     ),
     Scenario(
         "a surge",
-        (replace(B1, rollout=Rollout.SURGE),),
+        (SURGING,),
         Bounds((("edit", 1), ("delete|evict", 1))),
         quick=True,
         asks="a second incarnation beside the first, with a claim of its own; and what if the rollout is cut short",
@@ -175,8 +186,16 @@ SCENARIOS = (
     Scenario(
         "a namespace ends",
         (B1,),
-        Bounds((("delete namespace|delete in the foreground", 1), ("kubelet stops", 1)), late=1),
+        Bounds((("delete namespace|delete in the foreground", 1),), late=1),
+        pool=ONE_PORT,
         asks="everything at once, in the namespace controller's order",
+    ),
+    Scenario(
+        "a namespace ends while a node is lost",
+        on_host(B1),
+        Bounds((("delete namespace|delete in the foreground", 1), ("kubelet stops", 1))),
+        pool=ONE_PORT,
+        asks="a witness does not keep its namespace, and its port stays withheld",
     ),
     Scenario(
         "inside only",
@@ -198,9 +217,10 @@ SCENARIOS = (
 
 
 def with_larger_bounds(scenario: Scenario) -> Scenario:
-    """One more write that is late, one more old cache, one pause: for a night."""
+    """Each fault and wish once more, one more write that is late, one more old cache, one pause: for a night."""
     bounds = scenario.bounds
-    larger = replace(bounds, late=bounds.late + 1, stale=bounds.stale + 1, pauses=bounds.pauses + 1)
+    hands = tuple((kinds, count + 1) for kinds, count in bounds.hands)
+    larger = replace(bounds, hands=hands, late=bounds.late + 1, stale=bounds.stale + 1, pauses=bounds.pauses + 1)
     return replace(scenario, name=f"{scenario.name}, larger", bounds=larger, quick=False)
 
 

@@ -85,7 +85,7 @@ def a_setup(random: Random) -> Setup:
     count = random.choice((1, 2, 2, 3))
     shared = random.random() < 0.6
     backends = [
-        _backend(
+        a_small_backend(
             f"b{n}",
             exposure=exposure,
             model="shared" if shared else f"model-{n}",
@@ -94,14 +94,16 @@ def a_setup(random: Random) -> Setup:
         )
         for n in range(1, count + 1)
     ]
-    again = _backend("b1-again", ref=Ref("b1", "b1-again", "", "models"), exposure=exposure, model=backends[0].model)
+    again = a_small_backend(
+        "b1-again", ref=Ref("b1", "b1-again", "", "models"), exposure=exposure, model=backends[0].model
+    )
     pinned = [b for b in backends if b.pinned_port is not None]
     backends = [replace(b, ordinals=(0,)) if b in pinned else b for b in backends]
     nodes = random.choice((("node-1",), ("node-1", "node-2")))
     return Setup(tuple(backends), (again,), nodes, random.random() < 0.6, random.random() < 0.5)
 
 
-def _backend(uid: str, **special: Any) -> Backend:
+def a_small_backend(uid: str, **special: Any) -> Backend:
     return a_backend(**{"ref": Ref(uid, uid, "", "models"), "has_finalizer": False, **special})
 
 

@@ -19,7 +19,7 @@ from modelbackend_operator.model.lease import Lease
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.model.service import Service
-from modelbackend_operator.outcome import Applied
+from modelbackend_operator.outcome import Applied, Outcome
 from tests.sim.hands import HEALING, hands_of
 from tests.sim.state import State
 from tests.sim.stories import told
@@ -131,12 +131,13 @@ class Simulation:
                 operator.cached = dict.fromkeys(CACHED_KINDS, self.world.state)
         return True
 
-    def _write(self, look: Observation, action: Action, who: str) -> None:
+    def _write(self, look: Observation, action: Action, who: str) -> Outcome:
         before, now = self.world.snapshot(), self.world.now
         outcome = self.world.apply(action)
         self.story.append(f"{who}{told(action)}: {type(outcome).__name__}")
         if isinstance(outcome, Applied):
             self._check(breaches_of_step(Step(before, look, action, now)))
+        return outcome
 
     def _check(self, found: Iterator[str]) -> None:
         for breach in found:

@@ -32,7 +32,10 @@ class Run:
     in_flight: int = 0
     killable: bool = True
     """False: hung in the kernel; neither SIGTERM nor SIGKILL ends it."""
-    restarts: int = 0
+
+    def ended(self) -> "Run":
+        """Of a process that is no more nothing matters but where it was."""
+        return Run(self.node, self.port, alive=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ class State(NamedTuple):
     machines: Mapping[str, Machine] = {}
     lagging_ports: frozenset[int] = frozenset()
     """Node ports of Services that are gone, which the allocator has yet to take back."""
+    free_since: Mapping[str, datetime] = {}
+    """Of Leases that are shared and were given back: when, by name."""
     foreground: frozenset[str] = frozenset()
     """Backends that the garbage collector holds until their dependants were deleted."""
     namespace_terminating: bool = False

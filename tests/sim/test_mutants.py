@@ -10,7 +10,7 @@ from tests.sim.mutants import MUTANTS, Mutant, hunt, is_killed
 from tests.sim.scenario import Scenario
 
 QUICK = [mutant for mutant in MUTANTS if mutant.quick]
-WORLDS = {mutant.scenario.name: mutant.scenario for mutant in QUICK}
+WORLDS = {mutant.scenario.name: mutant.scenario for mutant in QUICK if mutant.scenario is not None}
 
 
 @pytest.mark.parametrize("mutant", QUICK, ids=lambda mutant: mutant.name)

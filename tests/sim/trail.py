@@ -7,13 +7,22 @@ class Trail:
     """Every state by its number: how it was first reached, whether it is a goal, and which fair steps lead to it."""
 
     def __init__(self) -> None:
-        self.numbers: dict[tuple[int, int], int] = {}
+        self._known: dict[tuple[int, int], list[tuple[tuple[int, ...], int]]] = {}
         self.labels: list[str] = []
         self._parents = array("l")
         self._goals = bytearray()
         self._sources, self._targets = array("L"), array("L")
 
-    def add(self, parent: int, label: str, is_goal: bool) -> int:
+    def find(self, key: tuple[int, int], budget: tuple[int, ...]) -> int | None:
+        """A known state of the same world in which at least as much may still go wrong: whatever can follow on this
+        one follows on that, and what is fair does not ask how much may go wrong."""
+        for known, number in self._known.get(key, ()):
+            if known == budget or all(there >= here for there, here in zip(known, budget, strict=True)):
+                return number
+        return None
+
+    def add(self, key: tuple[int, int], budget: tuple[int, ...], parent: int, label: str, is_goal: bool) -> int:
+        self._known.setdefault(key, []).append((budget, len(self.labels)))
         self._parents.append(parent)
         self.labels.append(label)
         self._goals.append(is_goal)

@@ -16,6 +16,7 @@ from modelbackend_operator.actions import Action
 from modelbackend_operator.invariants import Snapshot
 from modelbackend_operator.model.backend import Backend
 from modelbackend_operator.model.claim import Claim
+from modelbackend_operator.model.lease import Lease
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.model.server import ServerState
@@ -114,6 +115,10 @@ class World:
     def fresh_uid(self, kind: str) -> str:
         return f"{kind}-{self.state.created + 1}"
 
+    def fresh_node_uid(self, name: str) -> str:
+        """Of a Node object that a kubelet makes again."""
+        return f"{name}-uid-{self.state.version + 1}"
+
     def _change(self, seen: Any, change: Callable[[Any], Any]) -> Outcome:
         """Under the uid and resourceVersion that the writer has seen."""
         current = self.state.objects.get(seen.ref.uid)
@@ -151,10 +156,12 @@ class World:
         uid, state = thing.ref.uid, self.state
         given_up = isinstance(thing, Service) and thing.node_port is not None
         lagging = frozenset({thing.node_port}) if given_up else frozenset()
+        is_shared = isinstance(thing, Lease) and list(self.models.values()).count(thing.ref.name) > 1
         self.state = state._replace(
             objects={other: found for other, found in state.objects.items() if other != uid},
             owners={other: owner for other, owner in state.owners.items() if other != uid},
             lagging_ports=state.lagging_ports | lagging,
+            free_since={**state.free_since, thing.ref.name: state.now} if is_shared else state.free_since,
             foreground=state.foreground - {uid},
             version=state.version + 1,
         )
