@@ -9,6 +9,7 @@ reachable from every state by steps that only need fairness. The shortest way to
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from math import inf
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -39,6 +40,9 @@ from tests.sim.stories import told
 from tests.sim.trail import Trail
 from tests.sim.world import World
 from tests.unit.builders import NOW
+
+STATES_MAX = 200_000
+"""More than any scenario has: one that grows beyond is not closed, however fast the machine is."""
 
 
 class Look(NamedTuple):
@@ -293,7 +297,7 @@ class Search:
 
     # -- the search ---------------------------------------------------------------------------------------------------
 
-    def run(self, *, states_max: int = 2_000_000, seconds_max: float = 300, liveness: bool = True) -> Found:
+    def run(self, *, states_max: int = STATES_MAX, seconds_max: float = inf, liveness: bool = True) -> Found:
         began, found, trail = monotonic(), Found(self.scenario.name), Trail()
         first = self.start()
         first_key = self.api_key(first.state)

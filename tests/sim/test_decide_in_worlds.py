@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from modelbackend_operator import actions as do
+from modelbackend_operator import conditions, stopping
 from modelbackend_operator import decide as deciding
-from modelbackend_operator import stopping
 from modelbackend_operator.decide import decide
 from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.outcome import Applied
+from modelbackend_operator.reasons import Reason
 from tests.sim.mutants import Mutant, applied
 from tests.sim.simulate import Mood, a_setup, choose
 from tests.sim.simulation import PromiseBroken
@@ -69,7 +71,7 @@ def write_of(look: Observation, now: datetime) -> Any:
 def what_is_done_is_not_done_again() -> Breaches:
     for world, look, now in looks():
         decision = decide(look, now)
-        if isinstance(decision, Act) and isinstance(world.apply(decision.action), outcome.Applied):
+        if isinstance(decision, Act) and isinstance(world.apply(decision.action), Applied):
             again = decide(world.observe(look.backend_uid), now)
             if isinstance(again, Act) and told(again.action) == told(decision.action):
                 yield f"{told(again.action)} twice"
@@ -133,21 +135,21 @@ def a_status_is_never_said_already(*_: object) -> bool:
     return False
 
 
-def waits_in_the_order_of_the_rules(waits: list[Wait]) -> Wait | None:
-    return waits[0] if waits else None
+def waits_for_the_last(waits: list[Wait]) -> Wait | None:
+    return max(waits, key=lambda wait: (wait.not_after is None, wait.not_after), default=None)
 
 
 def drains_on_even_dates(observation: Observation, pod: Any, now: datetime) -> Any:
     """Not later than it had to: a rule that looks at the clock, and not at what has passed."""
-    return _drain(observation, pod, now) if now.second % 2 == 0 else Wait(deciding.Reason.DRAINING, "", None, 0)
+    return _drain(observation, pod, now) if now.second % 2 == 0 else Wait(Reason.DRAINING, "", None, 0)
 
 
 _drain = stopping._drain
 
 BROKEN = (
-    (what_is_done_is_not_done_again, deciding.says_already, a_status_is_never_said_already),
+    (what_is_done_is_not_done_again, conditions.says_already, a_status_is_never_said_already),
     (what_is_due_stays_due, stopping._drain, drains_on_even_dates),
-    (nothing_is_due_before_a_wait_is_over, deciding._first_due, waits_in_the_order_of_the_rules),
+    (nothing_is_due_before_a_wait_is_over, deciding._first_due, waits_for_the_last),
     (silence_is_taken_for_nothing, stopping._is_idle, lambda server: server is None or server.in_flight == 0),
 )
 
