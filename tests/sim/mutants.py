@@ -104,6 +104,8 @@ def _tested(mutant: Mutant) -> Found:
     began = monotonic()
     command = [sys.executable, "-m", "tests.sim.mutants", "--apply", mutant.name]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        raise RuntimeError(f"{mutant.tests} did not run:\n{run.stdout}{run.stderr}")
     found = Found(mutant.tests, seconds=monotonic() - began)
     failed = re.search(r"^FAILED (\S+)", run.stdout, re.MULTILINE)
     if run.returncode == pytest.ExitCode.TESTS_FAILED and failed is not None:

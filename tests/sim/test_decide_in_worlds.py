@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from modelbackend_operator import actions as do
-from modelbackend_operator import conditions, stopping
-from modelbackend_operator import decide as deciding
+from modelbackend_operator import conditions, settling, stopping
 from modelbackend_operator.decide import decide
 from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.model.observation import Observation
@@ -28,7 +27,7 @@ from tests.sim.state import State
 from tests.sim.stories import told
 from tests.sim.world import World
 
-RUNS, STEPS, EVERY = 30, 90, 6
+RUNS, STEPS, EVERY = 20, 90, 6
 SECONDS = (1, 14, 29, 61, 106, 400, 4000)
 Breaches = Iterator[str]
 
@@ -135,8 +134,9 @@ def a_status_is_never_said_already(*_: object) -> bool:
     return False
 
 
-def waits_for_the_last(waits: list[Wait]) -> Wait | None:
-    return max(waits, key=lambda wait: (wait.not_after is None, wait.not_after), default=None)
+def cools_for_nobody_knows_how_long(observation: Observation, claim: Any, now: datetime) -> Any:
+    step = _free_when_cooled(observation, claim, now)
+    return replace(step, not_after=None) if isinstance(step, Wait) else step
 
 
 def drains_on_even_dates(observation: Observation, pod: Any, now: datetime) -> Any:
@@ -145,11 +145,12 @@ def drains_on_even_dates(observation: Observation, pod: Any, now: datetime) -> A
 
 
 _drain = stopping._drain
+_free_when_cooled = settling._free_when_cooled
 
 BROKEN = (
     (what_is_done_is_not_done_again, conditions.says_already, a_status_is_never_said_already),
     (what_is_due_stays_due, stopping._drain, drains_on_even_dates),
-    (nothing_is_due_before_a_wait_is_over, deciding._first_due, waits_for_the_last),
+    (nothing_is_due_before_a_wait_is_over, settling._free_when_cooled, cools_for_nobody_knows_how_long),
     (silence_is_taken_for_nothing, stopping._is_idle, lambda server: server is None or server.in_flight == 0),
 )
 
