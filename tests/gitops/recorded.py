@@ -7,6 +7,7 @@ from typing import Any
 from modelbackend_operator.api import API_VERSION, MODELBACKEND_KIND
 from modelbackend_operator.conditions import publish
 from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.outcome import Outcome
 from modelbackend_operator.timestamps import rfc3339
 from tests.crd_files import schema_of
 from tests.sim.golden import STORIES, Settle, Story
@@ -25,9 +26,10 @@ class Recording(Simulation):
         super().__post_init__()
         self.seen: list[Object] = []
 
-    def _write(self, *arguments: Any) -> None:
-        super()._write(*arguments)
+    def _write(self, *arguments: Any) -> Outcome:
+        outcome = super()._write(*arguments)
         self.seen += [as_object(backend) for backend in self.world.state.all(Backend)]
+        return outcome
 
 
 def as_object(backend: Backend) -> Object:
