@@ -20,12 +20,14 @@ def main() -> NoReturn:
 
     import uvloop
 
-    from . import log
+    from . import log, variants
     from .exits import Exit, ExitCode, UnservableError, write_termination_log
-    from .server import Server
     from .settings import ENVIRONMENT_PREFIX, Settings, parse
 
     async def serve(settings: Settings) -> Exit:
+        # Most of what a start imports; the CPU code is tried out meanwhile.
+        from .server import Server
+
         server = Server(settings)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, server.on_signal)
@@ -38,6 +40,7 @@ def main() -> NoReturn:
         log.configure(settings.log_level)
         termination_log = settings.termination_log
         log.logger().info("starting", **settings.model_dump(mode="json"))
+        variants.first_trial()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             ended = runner.run(serve(settings))
     except UnservableError as refusal:

@@ -50,6 +50,7 @@ class Engine:
     _waiting: deque[Generation] = field(default_factory=deque)
     _events: list[tuple[Generation, Event]] = field(default_factory=list)
     _work: Work | None = None
+    _told: tuple[int, str] = (0, "")
 
     # ---- from the event loop
 
@@ -110,7 +111,11 @@ class Engine:
         self.post(lambda: self.observer.on_failed(failure))
 
     def _progress(self, fraction: float, words: str) -> bool:
-        self.post(lambda: self.observer.on_progress(fraction, words))
+        percent = (int(fraction * 100), words)
+        # llama.cpp says it of every tensor.
+        if percent != self._told:
+            self._told = percent
+            self.post(lambda: self.observer.on_progress(fraction, words))
         return not self._stop.is_set()
 
     def _emit(self, generation: Generation, event: Event) -> None:

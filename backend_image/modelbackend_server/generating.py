@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
 from .generation import Ended, Ending, Event, Generation, ScoreWork, Started, TokenMade, Work
+from .holding import Holder
 from .llama import Context, ContextShape, DecodeAbortedError, DecodeError, Vocabulary
 from .log import logger
 from .plan import BatchPlan, Pace, Pending, plan
@@ -25,15 +25,6 @@ COPY_BYTES_PER_SECOND = 4e9
 """Of memory, seen on small machines: only to weigh a copy against evaluating again."""
 
 Emit = Callable[[Generation, Event], None]
-
-
-class Holder(Protocol):
-    """Who has a slot."""
-
-    generation: Generation
-
-    def take(self, slot: Slot[Holder], rows: Logits, most_likely: list[int]) -> None:
-        """The logits after the slot's last `outputs` tokens, in parts if these are evaluated in parts."""
 
 
 @dataclass(slots=True)
@@ -79,6 +70,10 @@ class Generator:
         return len(self._busy) < len(self.slots.all)
 
     @property
+    def can_trim(self) -> bool:
+        return self.context.can_trim
+
+    @property
     def generations(self) -> list[Generation]:
         return list(dict.fromkeys(slot.holder.generation for slot in self._busy.values() if slot.holder is not None))
 
@@ -88,7 +83,7 @@ class Generator:
         if not isinstance(work, Work | ScoreWork):
             raise TypeError(f"this model generates, it does not {work}")
         prompt = np.asarray(work.prompt, np.int32)
-        if self.share_prefixes and self.context.can_trim:
+        if self.share_prefixes and self.can_trim:
             place = self.slots.place(prompt, worth_a_copy_tokens=self._worth_a_copy_tokens())
         else:
             place = Place(self.slots.free[0], self.slots.free[0], 0)
@@ -99,7 +94,8 @@ class Generator:
         if isinstance(work, ScoreWork):
             self.occupy(slot, Scoring(generation, work, self))
         else:
-            sampler = Sampler(work.sampling, work.prompt, work.grammar, self.vocabulary.enders)
+            enders = self.vocabulary.enders if work.grammar is not None else ()
+            sampler = Sampler(work.sampling, work.prompt, work.grammar, enders)
             self.occupy(slot, Running(generation, work, sampler, StopMatcher(work.stop), self))
         self.emit(generation, Started())
 
@@ -121,7 +117,7 @@ class Generator:
     def release(self, slot: Slot[Holder]) -> None:
         del self._busy[slot.index]
         self.slots.release(slot)
-        if not self.context.can_trim:
+        if not self.can_trim:
             self.trim(slot, 0)
 
     def trim(self, slot: Slot[Holder], length: int) -> None:

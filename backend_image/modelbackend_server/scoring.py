@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from .generation import Ending, Generation, Scored, ScoreWork
+from .holding import Holder, Owner
 from .sampling import Logits, log_sum, token_logprobs
 from .slots import Slot
-
-if TYPE_CHECKING:
-    from .generating import Generator, Holder
 
 
 def split(prompt: Sequence[int], whole: Sequence[Sequence[int]]) -> ScoreWork:
@@ -44,7 +41,7 @@ class Scoring:
 
     generation: Generation
     work: ScoreWork
-    owner: Generator
+    owner: Owner
     _found: list[list[float]] = field(default_factory=list)
     # Indices of tails that have not begun.
     _waiting: deque[int] = field(default_factory=deque)
@@ -73,7 +70,7 @@ class Scoring:
         for slot in (home, *self.owner.slots.free):
             if not self._waiting:
                 break
-            if slot.index in self._tail_of or not (slot is home or self.owner.context.can_trim):
+            if slot.index in self._tail_of or not (slot is home or self.owner.can_trim):
                 continue
             if slot is home:
                 self._make_home_ready(home, prefix)
@@ -91,7 +88,7 @@ class Scoring:
             self.owner.end(self.generation, Ending.STOP)
 
     def _make_home_ready(self, home: Slot[Holder], prefix: int) -> None:
-        if home.evaluated > prefix and not self.owner.context.can_trim:
+        if home.evaluated > prefix and not self.owner.can_trim:
             self.owner.trim(home, 0)
             home.put(self.work.prompt, 0)
             return

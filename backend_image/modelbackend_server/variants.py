@@ -38,15 +38,24 @@ class Trial:
 
 
 @functools.cache
-def load() -> None:
-    """Registers the CPU code with ggml, once per process. Call after `import llama_cpp`.
+def first_trial() -> subprocess.Popen[str] | None:
+    """Starts to try the best library, once per process; `load` waits for it, and starts it if nobody has.
 
-    A wheel built for one machine, or for CUDA without loadable backends, has nothing to choose from.
+    Early, because a trial takes as long as the imports of this process: on two CPUs they run side by side. A wheel
+    built for one machine, or for CUDA without loadable backends, has nothing to choose from: None.
     """
     folder = libraries_folder()
-    if not any(folder.glob(f"{PREFIX}*.so")):
+    return _child(folder, ()) if any(folder.glob(f"{PREFIX}*.so")) else None
+
+
+@functools.cache
+def load() -> None:
+    """Registers the CPU code with ggml, once per process. Call after llama_cpp is imported."""
+    first = first_trial()
+    if first is None:
         return
-    library = choose(lambda excluded: try_in_child(folder, excluded))
+    folder = libraries_folder()
+    library = choose(lambda excluded: _end(folder, _child(folder, excluded) if excluded else first))
     for other in sorted(folder.glob("libggml-*.so")):
         if not other.name.startswith(PREFIX):
             register(other)
@@ -74,25 +83,28 @@ def choose(attempt: Callable[[Collection[Path]], Trial | None]) -> Path:
 
 
 def try_in_child(folder: Path, excluded: Collection[Path]) -> Trial | None:
-    """Runs the self-test; its first line of output names the library, its second says that it passed."""
+    """Runs the self-test of the best library outside `excluded`; None where none is left."""
+    return _end(folder, _child(folder, excluded))
+
+
+def _child(folder: Path, excluded: Collection[Path]) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", f"{__package__}.self_test", str(folder), *(lib.name for lib in excluded)]
     # The child finds this very package, wherever it was imported from.
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+
+
+def _end(folder: Path, child: subprocess.Popen[str]) -> Trial | None:
+    """The first line that a self-test prints names the library, the second says that it passed."""
     try:
-        child = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SELF_TEST_SECONDS_MAX,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as stuck:
-        output, ending = (stuck.stdout or b"").decode(), f"no end after {SELF_TEST_SECONDS_MAX} s"
+        output, errors = child.communicate(timeout=SELF_TEST_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        output, _ = child.communicate()
+        ending = f"no end after {SELF_TEST_SECONDS_MAX} s"
     else:
-        output = child.stdout
-        ending = f"killed by signal {-child.returncode}" if child.returncode < 0 else child.stderr.strip()[-500:]
+        ending = f"killed by signal {-child.returncode}" if child.returncode < 0 else errors.strip()[-500:]
     match output.splitlines():
         case [name, "passed"]:
             return Trial(folder / name, passed=True, words="")

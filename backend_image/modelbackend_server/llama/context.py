@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import llama_cpp
 import numpy as np
 import numpy.typing as npt
 
 from ..exits import ExitCode, UnservableError
 from ..plan import BatchPlan, Chunk
 from ..sampling import Logits
+from .bindings import llama_cpp
 from .library import errors
 from .model import Model
 

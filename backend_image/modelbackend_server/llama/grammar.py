@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import weakref
 
-import llama_cpp
 import numpy as np
 import numpy.typing as npt
 
 from .. import gbnf
+from .bindings import llama_cpp
 from .library import errors
 from .model import Vocabulary
 

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import os
-
-# Before the library is loaded: on an assertion ggml would start a debugger inside the pod.
-os.environ.setdefault("GGML_NO_BACKTRACE", "1")
-
-import llama_cpp
 
 from ..log import logger
+from .bindings import llama_cpp, version
 
 ERROR_LINES_KEPT = 3
 # ggml's levels and ours; its debugging, and continued lines, are dropped.
@@ -41,6 +36,4 @@ def build() -> str:
     base = ctypes.CDLL("libggml-base.so.0")
     for function in (base.ggml_version, base.ggml_commit):
         function.restype = ctypes.c_char_p
-    return (
-        f"llama-cpp-python {llama_cpp.__version__}, ggml {base.ggml_version().decode()} ({base.ggml_commit().decode()})"
-    )
+    return f"llama-cpp-python {version()}, ggml {base.ggml_version().decode()} ({base.ggml_commit().decode()})"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import llama_cpp
-
 from ..exits import ExitCode, UnservableError
+from .bindings import llama_cpp
 from .library import errors
 
 PIECE_BYTES = 64
@@ -53,7 +53,6 @@ class Vocabulary:
         self._weights = weights  # the handle below points into them
         self.handle = llama_cpp.llama_model_get_vocab(weights.handle)
         self.size = int(llama_cpp.llama_vocab_n_tokens(self.handle))
-        self.enders = frozenset(token for token in range(self.size) if llama_cpp.llama_vocab_is_eog(self.handle, token))
         self.adds_bos = bool(llama_cpp.llama_vocab_get_add_bos(self.handle))
         self.bos = int(llama_cpp.llama_vocab_bos(self.handle))
         self.eos = int(llama_cpp.llama_vocab_eos(self.handle))
@@ -61,6 +60,13 @@ class Vocabulary:
         self.adds_eos = bool(llama_cpp.llama_vocab_get_add_eos(self.handle))
         self.adds_sep = bool(llama_cpp.llama_vocab_get_add_sep(self.handle))
         self._pieces: dict[int, bytes] = {}
+        self._ends: dict[int, bool] = {}
+
+    @functools.cached_property
+    def enders(self) -> frozenset[int]:
+        """The tokens that end a text. Asked of each token by itself, so a large vocabulary takes a tenth of a second:
+        only a grammar has to know them all."""
+        return frozenset(token for token in range(self.size) if llama_cpp.llama_vocab_is_eog(self.handle, token))
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Tokens of a text. parse_special reads "<|im_end|>" and the like as tokens rather than as text."""
@@ -98,7 +104,10 @@ class Vocabulary:
             size = -written
 
     def ends_generation(self, token: int) -> bool:
-        return token in self.enders
+        known = self._ends.get(token)
+        if known is None:
+            known = self._ends[token] = bool(llama_cpp.llama_vocab_is_eog(self.handle, token))
+        return known
 
 
 class Model:
