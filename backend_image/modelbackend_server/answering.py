@@ -149,12 +149,50 @@ async def answer(generation: Generation, receiver: Receiver, stall_seconds: floa
 
 async def follow(generation: Generation, receiver: Receiver, stall_seconds: float) -> Ending:
     """Hands events on as they come, to their end."""
-    while True:
-        events = await generation.take()
-        try:
-            async with asyncio.timeout(stall_seconds):
-                await receiver.take(events)
-        except TimeoutError:
-            raise CallerStalledError from None
-        if isinstance(events[-1], Ended):
-            return events[-1].ending
+    try:
+        async with asyncio.timeout(None) as timeout:
+            with _Patience(timeout, stall_seconds) as patience:
+                while True:
+                    events = await generation.take()
+                    patience.begin()
+                    await receiver.take(events)
+                    patience.end()
+                    if isinstance(events[-1], Ended):
+                        return events[-1].ending
+    except TimeoutError:
+        raise CallerStalledError from None
+
+
+class _Patience:
+    """Lets a time-out expire when one wait for the caller takes longer than `seconds`.
+
+    One timer looks at all the waits of an answer: one for each piece of it costs more than all else that is done for
+    the piece.
+    """
+
+    def __init__(self, timeout: asyncio.Timeout, seconds: float) -> None:
+        self._timeout = timeout
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._since: float | None = None
+
+    def __enter__(self) -> _Patience:
+        self._timer = self._loop.call_later(self._seconds, self._look)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def begin(self) -> None:
+        self._since = self._loop.time()
+
+    def end(self) -> None:
+        self._since = None
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        ends = (now if self._since is None else self._since) + self._seconds
+        if ends <= now:
+            self._timeout.reschedule(now)
+        else:
+            self._timer = self._loop.call_at(ends, self._look)

@@ -15,7 +15,7 @@ from .generation import Ended, Ending, Event, Generation, ScoreWork, Started, To
 from .holding import Holder
 from .llama import Context, ContextShape, DecodeAbortedError, DecodeError, Vocabulary
 from .log import logger
-from .plan import BatchPlan, Pace, Pending, plan
+from .plan import BatchPlan, Pace, plan
 from .sampling import Logits, NothingAllowedError, Sampler, logprobs
 from .scoring import Scoring
 from .slots import Place, Slot, Slots
@@ -176,11 +176,7 @@ class Generator:
         self._hand_out(batch, rows)
 
     def _plan(self) -> BatchPlan:
-        pending = [
-            Pending(slot.index, slot.evaluated, slot.known, slot.outputs)
-            for slot in self._busy.values()
-            if slot.awaits is None and slot.pending
-        ]
+        pending = [slot for slot in self._busy.values() if slot.awaits is None and slot.pending]
         streaming = any(isinstance(slot.holder, Running) and slot.holder.made for slot in self._busy.values())
         most = self.shape.batch_tokens
         return plan(pending, most, self.pace.prompt_tokens(streaming=streaming, at_most=most))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 FIRST_CHUNK_TOKENS = 64
 """While others stream, before a step with a prompt has been measured."""
@@ -19,21 +20,19 @@ MEASURED_FROM_TOKENS = 16
 """Shorter pieces of a prompt say little about what a token of it costs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(Protocol):
     """A sequence in a slot: of its `known` tokens (prompt and generated), `evaluated` are in the KV cache.
 
     Its last `outputs` tokens are asked what comes next.
     """
 
-    slot: int
+    index: int
     evaluated: int
     known: int
-    outputs: int = 1
+    outputs: int
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Tokens start..stop-1 of the sequence in `slot`; their indices are their positions."""
 
     slot: int
@@ -81,7 +80,7 @@ def plan(pending: Sequence[Pending], budget_tokens: int, prompt_tokens: int | No
 def _chunk(sequence: Pending, room: int) -> Chunk:
     stop = min(sequence.known, sequence.evaluated + room)
     first_output = max(sequence.evaluated, sequence.known - sequence.outputs)
-    return Chunk(sequence.slot, sequence.evaluated, stop, max(0, stop - first_output))
+    return Chunk(sequence.index, sequence.evaluated, stop, max(0, stop - first_output))
 
 
 class Pace:

@@ -27,7 +27,7 @@ from modelbackend_server.settings import Settings
 from modelbackend_server.slots import Tokens
 
 LOOPBACK = "127.0.0.1"
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 GREEDY = inference_pb2.Sampling(temperature=0)
 # The tiny model's greedy text never ends: this many tokens outlast whatever a test does meanwhile.
 LONG = 4000

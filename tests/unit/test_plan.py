@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelbackend_server.plan import FIRST_CHUNK_TOKENS, LEAST_CHUNK_TOKENS, BatchPlan, Chunk, Pace, Pending, plan
+from modelbackend_server.plan import FIRST_CHUNK_TOKENS, LEAST_CHUNK_TOKENS, BatchPlan, Chunk, Pace, plan
+
+
+@dataclass
+class Pending:
+    index: int
+    evaluated: int
+    known: int
+    outputs: int = 1
 
 
 def test_nothing_pending_plans_nothing() -> None:
@@ -46,7 +56,7 @@ def pendings(draw: st.DrawFn) -> list[Pending]:
 @given(pendings(), st.integers(16, 2048))
 def test_a_plan_is_never_empty_never_too_long_and_skips_no_position(pending: list[Pending], budget: int) -> None:
     batch = plan(pending, budget)
-    by_slot = {sequence.slot: sequence for sequence in pending}
+    by_slot = {sequence.index: sequence for sequence in pending}
     assert 0 < batch.token_count <= budget
     assert len({chunk.slot for chunk in batch.chunks}) == len(batch.chunks)
     for chunk in batch.chunks:
@@ -59,13 +69,13 @@ def test_a_plan_is_never_empty_never_too_long_and_skips_no_position(pending: lis
 @given(pendings(), st.integers(16, 2048))
 def test_every_generating_sequence_takes_part_in_every_plan(pending: list[Pending], budget: int) -> None:
     planned = {chunk.slot for chunk in plan(pending, budget).chunks}
-    assert {sequence.slot for sequence in pending if sequence.known - sequence.evaluated == 1} <= planned
+    assert {sequence.index for sequence in pending if sequence.known - sequence.evaluated == 1} <= planned
 
 
 @given(pendings(), st.integers(16, 512))
 def test_every_prompt_is_through_after_a_bounded_number_of_plans(pending: list[Pending], budget: int) -> None:
     tokens = sum(sequence.known - sequence.evaluated for sequence in pending)
-    left = {sequence.slot: sequence for sequence in pending}
+    left = {sequence.index: sequence for sequence in pending}
     for _ in range(tokens // budget + 1):
         for chunk in plan(list(left.values()), budget).chunks:
             left[chunk.slot] = Pending(chunk.slot, chunk.stop, left[chunk.slot].known)
