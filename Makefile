@@ -62,7 +62,7 @@ e2e: venv cluster-up cluster-load ## The end-to-end suite on that cluster (ARGS=
 
 .PHONY: bench-serving
 bench-serving: venv ## Our server and llama-server on the same libraries: a table of ratios (ARGS="--only stream --repeats 3")
-	@PYTHONPATH=operator:backend_image:. $(PY) -m bench.serving --json bench-serving.json $(ARGS)
+	@PYTHONPATH=operator:backend_image:. $(PY) -m bench.serving --json bench-serving.json --plot bench-serving.svg $(ARGS)
 
 .PHONY: soak
 soak: venv ## Half an hour of callers who come and leave at random, on one server: nothing is left, memory is flat (SECONDS=1800)

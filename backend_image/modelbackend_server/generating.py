@@ -16,9 +16,10 @@ from .holding import Holder
 from .llama import Context, ContextShape, DecodeAbortedError, DecodeError, Vocabulary
 from .log import logger
 from .plan import BatchPlan, Pace, plan
+from .prompt_cache import Kept, PromptCache
 from .sampling import Logits, NothingAllowedError, Sampler, logprobs
 from .scoring import Scoring
-from .slots import Place, Slot, Slots
+from .slots import LEAST_SHARED_TOKENS, Place, Slot, Slots, Tokens
 from .text import StopMatcher
 
 COPY_BYTES_PER_SECOND = 4e9
@@ -51,6 +52,7 @@ class Generator:
     pace: Pace
     # Whether a prompt may take over what another request, perhaps another caller's, has evaluated.
     share_prefixes: bool = True
+    prompts: PromptCache = field(default_factory=lambda: PromptCache(0))
     counters: Counters = field(default_factory=Counters)
     slots: Slots[Holder] = field(init=False)
     # In the order of admission.
@@ -88,7 +90,8 @@ class Generator:
         else:
             place = Place(self.slots.free[0], self.slots.free[0], 0)
         slot = place.slot
-        self._take_over(place)
+        if not self._restored(place, prompt):
+            self._take_over(place)
         slot.put(prompt[slot.evaluated :], slot.evaluated)
         slot.awaits = place.awaits
         if isinstance(work, ScoreWork):
@@ -125,6 +128,7 @@ class Generator:
         slot.known = slot.evaluated = length
 
     def copy(self, source: Slot[Holder], target: Slot[Holder], length: int) -> None:
+        self._keep(target)
         self.context.copy(source.index, target.index, length)
         target.tokens[:length] = source.tokens[:length]
         target.known = target.evaluated = length
@@ -134,8 +138,34 @@ class Generator:
         if reused and place.source is not slot:
             self.copy(place.source, slot, reused)
         else:
+            if slot.evaluated > reused:
+                self._keep(slot)
             self.trim(slot, reused)
         self.counters.reused_prompt_tokens += reused
+
+    def _keep(self, slot: Slot[Holder], sparing: Kept | None = None) -> None:
+        """What the slot has evaluated is about to go."""
+        if self.prompts.limit_bytes and slot.evaluated and self.can_trim:
+            tokens, size_bytes = slot.tokens[: slot.evaluated], self.context.state_bytes(slot.index)
+            self.prompts.keep(tokens, size_bytes, lambda: self.context.state(slot.index), sparing=sparing)
+
+    def _restored(self, place: Place[Holder], prompt: Tokens) -> bool:
+        """Whether the slot got more of the prompt from what was kept than it would have got from another slot."""
+        if not self.prompts.limit_bytes or place.awaits is not None or not self.can_trim:
+            return False
+        kept, length = self.prompts.longest(prompt[:-1])
+        if kept is None or length - place.reused < LEAST_SHARED_TOKENS:
+            return False
+        slot = place.slot
+        self._keep(slot, sparing=kept)
+        self.prompts.use(kept)
+        if not self.context.restore(slot.index, kept.state):
+            self.trim(slot, 0)
+            return False
+        slot.put(kept.tokens, 0)
+        self.trim(slot, length)
+        self.counters.reused_prompt_tokens += length
+        return True
 
     def _settle_waits(self) -> None:
         """Those whose awaited beginning is there, or will never be, go on."""

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -94,8 +94,7 @@ class Started:
     """It has a slot."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenMade:
+class TokenMade(NamedTuple):
     """A token, and the bytes of the text that it lets out: possibly part of a character, possibly nothing (a token
     without text, or the beginning of what may be a stop string), possibly more than its own."""
 

@@ -14,7 +14,8 @@ from .generation import Ending, Generation
 from .llama import Context, ContextShape, Embedder, Model, ModelFacts, Vocabulary
 from .model_file import verify
 from .plan import Pace
-from .settings import Settings
+from .prompt_cache import PromptCache
+from .settings import Settings, adapters
 
 DEFAULT_CONTEXT_LENGTH = 4096
 MEBIBYTE = 2**20
@@ -90,6 +91,9 @@ def load(settings: Settings, progress: Progress, emit: Emit) -> tuple[Work, Load
         if not wanted:
             raise LoadCancelledError from None
         raise
+    for path, scale in adapters(settings.lora):
+        verify(path, "", lambda _: True)
+        model.add_adapter(path, scale)
     if not progress(1.0, "warming up"):
         raise LoadCancelledError
     return _embedding(settings, model, emit) if settings.mode == "embed" else _generator(settings, model, emit)
@@ -113,11 +117,18 @@ def _generator(settings: Settings, model: Model, emit: Emit) -> tuple[Work, Load
     )
     cache_bytes = shape.cache_bytes(model)
     if not on_gpu:
-        check_memory(shape, cache_bytes)
+        check_memory(shape, cache_bytes, settings.prompt_cache_bytes)
     context = Context(model, shape)
     pace = Pace(settings.step_seconds)
     generator = Generator(
-        context, model.vocabulary, shape, cache_bytes, emit, pace, share_prefixes=settings.share_prefixes
+        context,
+        model.vocabulary,
+        shape,
+        cache_bytes,
+        emit,
+        pace,
+        share_prefixes=settings.share_prefixes,
+        prompts=PromptCache(settings.prompt_cache_bytes),
     )
     return generator, Loaded(model.facts, model.vocabulary, shape.context_length)
 
@@ -142,14 +153,15 @@ def _embedding(settings: Settings, model: Model, emit: Emit) -> tuple[Work, Load
     return Embedding(embedder, emit, batch_tokens), loaded
 
 
-def check_memory(shape: ContextShape, cache_bytes: int) -> None:
+def check_memory(shape: ContextShape, cache_bytes: int, prompt_cache_bytes: int = 0) -> None:
     available = memory.available_bytes()
-    if cache_bytes > available:
+    if cache_bytes + prompt_cache_bytes > available:
+        kept = f" and {prompt_cache_bytes // MEBIBYTE} MiB for kept prompts" if prompt_cache_bytes else ""
         raise UnservableError(
             ExitCode.BAD_CONFIGURATION,
             f"the KV cache of {shape.slots} slots of {shape.context_length} tokens takes "
-            f"{cache_bytes // MEBIBYTE} MiB, and {available // MEBIBYTE} MiB of memory are left. "
-            "Set a smaller context length or fewer slots, or give the pod more memory.",
+            f"{cache_bytes // MEBIBYTE} MiB{kept}, and {available // MEBIBYTE} MiB of memory are left. "
+            "Set a smaller context length, fewer slots or a smaller prompt cache, or give the pod more memory.",
         )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from .cpus import usable_cpus
@@ -71,6 +72,12 @@ class Settings(BaseSettings):
     share_prefixes: bool = Field(
         True, description="reuse what another request has evaluated of the same prompt; its timing tells that it did"
     )
+    prompt_cache_bytes: int = Field(
+        0, ge=0, le=2**50, description="memory for what slots had evaluated before another prompt took them; 0 is none"
+    )
+    lora: str = Field(
+        "", description="LoRA adapters, FILE or FILE:SCALE, separated by commas; they apply to every request"
+    )
     flash_attention: Literal["auto", "enabled", "disabled"] | None = Field(
         None, description="disabled on CPUs, where it is slower, and auto on a GPU, if not given"
     )
@@ -109,9 +116,32 @@ class Settings(BaseSettings):
             raise ValueError(f"kv_cache_type {self.kv_cache_type} needs flash_attention enabled")
         return self
 
+    @model_validator(mode="after")
+    def _kept_prompts_are_shared(self) -> Settings:
+        if self.prompt_cache_bytes and not self.share_prefixes:
+            raise ValueError("prompt_cache_bytes needs share_prefixes: what is kept serves whoever asks for it")
+        return self
+
+    @field_validator("lora")
+    @classmethod
+    def _adapters_have_scales(cls, lora: str) -> str:
+        adapters(lora)
+        return lora
+
     @property
     def model_name(self) -> str:
         return self.model or self.model_path.stem
+
+
+def adapters(lora: str) -> list[tuple[Path, float]]:
+    """(file, scale) of each. Raises ValueError where a scale is no number."""
+    found = []
+    for item in filter(None, lora.split(",")):
+        name, colon, scale = item.rpartition(":")
+        found.append((Path(name), float(scale)) if colon else (Path(scale), 1.0))
+    if not all(math.isfinite(scale) for _, scale in found):
+        raise ValueError("a scale must be a finite number")
+    return found
 
 
 class _Parser(argparse.ArgumentParser):

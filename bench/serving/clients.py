@@ -113,6 +113,13 @@ class HttpCaller:
         answer.token_count = _token_count([b"data: " + b"".join(parts).partition(b"\r\n\r\n")[2]])
         return answer
 
+    async def embed(self, texts: list[str]) -> None:
+        parts: list[bytes] = []
+        await _post(self.server.http_port, "/v1/embeddings", {"model": "bench", "input": texts}, parts.append)
+        answer = json.loads(b"".join(parts).partition(b"\r\n\r\n")[2])
+        if len(answer["data"]) != len(texts):
+            raise RuntimeError(f"{len(answer['data'])} vectors for {len(texts)} texts")
+
 
 def _token_count(events: list[bytes]) -> int:
     for event in reversed(events):

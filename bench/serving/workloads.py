@@ -7,8 +7,9 @@ import itertools
 import random
 import statistics
 import time
+from collections.abc import Callable
 
-from bench.serving.clients import Answer, Caller, GrpcCaller
+from bench.serving.clients import Answer, Caller, GrpcCaller, HttpCaller
 from bench.serving.servers import Server
 
 MAX_TOKENS = 64
@@ -16,6 +17,8 @@ PROMPT_WORDS = 60
 SHARED_WORDS, OWN_WORDS, SHARED_MAX_TOKENS = 300, 20, 32
 LONG_WORDS = 550
 SCORED_WORDS = 75
+EMBEDDED_TEXTS, EMBEDDED_WORDS = 32, 12
+LEAVES_AFTER_SECONDS, LOOK_SECONDS = 1.0, 0.005
 WORDS = """
 river house letter morning garden window market summer paper mountain teacher music kitchen village story doctor
 winter bridge forest island table silver engine ocean travel answer picture corner season circle captain station
@@ -97,3 +100,38 @@ async def scoring(caller: GrpcCaller, run: int) -> dict[str, float]:
         # Each after a prompt of its own, or the prefix would be evaluated once here, too.
         await caller.score(words(SCORED_WORDS, "alone", run, index), [choice])
     return {"together": together, "one by one": time.perf_counter() - began}
+
+
+async def left(caller: Caller, server: Server, run: int) -> dict[str, float]:
+    """A caller of a whole answer leaves while another's text streams: pieces of that one until the slot is free."""
+    streaming = asyncio.create_task(caller.stream(words(PROMPT_WORDS, "stays", run), 150))
+    leaving = asyncio.create_task(caller.whole(words(PROMPT_WORDS, "leaves", run), 800))
+    await asyncio.sleep(LEAVES_AFTER_SECONDS)
+    await _until(lambda: server.busy_slots() == 2)
+    leaving.cancel()
+    left_at = time.perf_counter()
+    await _until(lambda: server.busy_slots() <= 1)
+    free_at = time.perf_counter()
+    answer = await streaming
+    await asyncio.gather(leaving, return_exceptions=True)
+    return {"steps until its slot is free": sum(left_at < at <= free_at for at in answer.pieces_at)}
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    while not await asyncio.to_thread(holds):  # noqa: ASYNC110 - another process, which tells nobody
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def embedded(server: Server, clients: int, run: int) -> dict[str, float]:
+    """Each client asks for the vectors of 32 short texts, over HTTP of both servers."""
+    caller = HttpCaller(server)
+    cpu, began = server.cpu_seconds(), time.perf_counter()
+    await asyncio.gather(
+        *(
+            caller.embed([words(EMBEDDED_WORDS, run, client, index) for index in range(EMBEDDED_TEXTS)])
+            for client in range(clients)
+        )
+    )
+    count = clients * EMBEDDED_TEXTS
+    cpu_ms = (server.cpu_seconds() - cpu) * 1000
+    return {"texts/s": count / (time.perf_counter() - began), "CPU ms/text": cpu_ms / count}

@@ -318,3 +318,15 @@ def test_a_whole_text_is_a_value_that_the_schema_accepts(tiny: Path, schema: dic
     for request in requests:
         assert request.ending == Ended(Ending.STOP)
         assert accepted(schema, json.loads(request.text.decode(errors="replace")))
+
+
+def test_a_prompt_whose_slot_was_taken_meanwhile_is_restored_from_host_memory_and_reads_the_same(tiny: Path) -> None:
+    prompts = [f"{word} " * 100 for word in ("the", "of", "and")]
+    with engine_of(tiny, slots=1, share_prefixes=False) as engine:
+        expected = [engine.run(engine.work(prompt, 20))[0].tokens for prompt in prompts * 2]
+    with engine_of(tiny, slots=1, prompt_cache_bytes=2**26) as engine:
+        found = [engine.run(engine.work(prompt, 20))[0].tokens for prompt in prompts]
+        assert engine.engine.counters.reused_prompt_tokens < 3, "only what all of them begin with"
+        found += [engine.run(engine.work(prompt, 20))[0].tokens for prompt in prompts]
+        assert engine.engine.counters.reused_prompt_tokens > 3 * 99
+    assert found == expected

@@ -8,6 +8,8 @@ from images.embedding_model import embedding_model_file
 from modelbackend_server.generation import EmbedWork
 from tests.server.engine import engine_of
 
+pytestmark = pytest.mark.real_model
+
 # The quick start of Sentence Transformers (https://sbert.net/docs/quickstart.html).
 SENTENCES = (
     "The weather is lovely today.",

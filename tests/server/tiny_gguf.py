@@ -51,8 +51,10 @@ def vocabulary() -> list[tuple[str, float, gguf.TokenType]]:
     return pieces
 
 
-def write_tiny_gguf(path: Path, *, chat_template: str | None = CHAT_TEMPLATE) -> str:
-    """Writes the file and returns its sha256."""
+def write_tiny_gguf(
+    path: Path, *, chat_template: str | None = CHAT_TEMPLATE, weights: dict[str, npt.NDArray[np.float32]] | None = None
+) -> str:
+    """Writes the file, with other weights than its own if they are given, and returns its sha256."""
     pieces = vocabulary()
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name("tiny")
@@ -73,7 +75,7 @@ def write_tiny_gguf(path: Path, *, chat_template: str | None = CHAT_TEMPLATE) ->
     writer.add_eos_token_id(2)
     if chat_template is not None:
         writer.add_chat_template(chat_template)
-    _write(writer, tensors(len(pieces)))
+    _write(writer, weights or tensors(len(pieces)))
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -19,6 +19,7 @@ from .model import Model
 
 Tokens = npt.NDArray[np.int32]
 Vectors = npt.NDArray[np.float32]
+State = npt.NDArray[np.uint8]
 
 FLASH_ATTENTION = {"auto": -1, "disabled": 0, "enabled": 1}
 KV_CACHE_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q5_1": 7, "q5_0": 6, "q4_1": 3, "q4_0": 2}
@@ -85,6 +86,7 @@ class Context:
         self._vocabulary_size = model.vocabulary.size
         self._batch = _Batch(shape.batch_tokens, shape.slots)
         self._handle = _context(model, parameters, f"{shape.slots} slots of {shape.context_length} tokens of context")
+        _adapt(self._handle, model)
         self._abort = _AbortFlag(self._handle)
         self._memory = llama_cpp.llama_get_memory(self._handle)
         self.can_trim = model.can_trim
@@ -125,6 +127,24 @@ class Context:
         llama_cpp.llama_memory_seq_cp(self._memory, source, target, -1, -1)
         self.trim(target, length)
 
+    def state_bytes(self, slot: int) -> int:
+        """What `state` would take."""
+        return int(llama_cpp.llama_state_seq_get_size(self._handle, slot))
+
+    def state(self, slot: int) -> State:
+        """What is in the cache of a slot; only the cells that are used."""
+        room = np.empty(self.state_bytes(slot), np.uint8)
+        written = int(llama_cpp.llama_state_seq_get_data(self._handle, _bytes(room), room.nbytes, slot))
+        return room[:written]
+
+    def restore(self, slot: int, state: State) -> bool:
+        """Puts a state of this context into a slot; False, with the slot empty, where llama.cpp does not take it."""
+        self.trim(slot, 0)
+        if llama_cpp.llama_state_seq_set_data(self._handle, _bytes(state), state.nbytes, slot) != 0:
+            return True
+        self.trim(slot, 0)
+        return False
+
     def abort(self) -> None:
         """From any thread: the step under way, and every later one, ends with DecodeAbortedError within ms."""
         self._abort.set(True)
@@ -154,6 +174,7 @@ class Embedder:
         parameters.no_perf = True
         self._batch = _Batch(batch_tokens, sequences)
         self._handle = _context(model, parameters, f"texts of {batch_tokens} tokens")
+        _adapt(self._handle, model)
         self._abort = _AbortFlag(self._handle)
         self._memory = llama_cpp.llama_get_memory(self._handle)
         self.pooling = int(llama_cpp.llama_pooling_type(self._handle))
@@ -207,6 +228,20 @@ def _context(model: Model, parameters: Any, asked: str) -> Any:
             "Set a smaller context length or fewer slots, or give the pod more memory.",
         )
     return handle
+
+
+def _adapt(handle: Any, model: Model) -> None:
+    """They belong to the context: every text of every batch is computed with the same ones."""
+    count = len(model.adapters)
+    if count == 0:
+        return
+    adapters = (llama_cpp.llama_adapter_lora_p_ctypes * count)(*(adapter.handle for adapter in model.adapters))
+    scales = (ctypes.c_float * count)(*(adapter.scale for adapter in model.adapters))
+    if llama_cpp.llama_set_adapters_lora(handle, adapters, count, scales) != 0:
+        raise UnservableError(
+            ExitCode.BAD_MODEL,
+            f"llama.cpp does not take the LoRA adapters: {'; '.join(errors) or 'it gives no reason'}.",
+        )
 
 
 def _error(result: int, token_count: int) -> DecodeError:
@@ -278,6 +313,10 @@ class _Batch:
             self._wanted[at : end - outputs] = 0
             self._wanted[end - outputs : end] = 1
         self.token_count = self.fields.n_tokens = end
+
+
+def _bytes(array: State) -> Any:
+    return _pointer(array, ctypes.c_uint8)
 
 
 def _pointer(array: npt.NDArray[Any], kind: type) -> Any:

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..exits import ExitCode, UnservableError
 from .bindings import llama_cpp
@@ -110,10 +111,19 @@ class Vocabulary:
         return known
 
 
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter in memory; freed with its model."""
+
+    handle: Any
+    scale: float
+
+
 class Model:
     """Weights in memory, with their vocabulary and facts."""
 
     def __init__(self, weights: Weights) -> None:
+        self.adapters: list[Adapter] = []
         self._weights = weights
         self.handle = weights.handle
         self.vocabulary = Vocabulary(weights)
@@ -138,6 +148,18 @@ class Model:
                 "of a kind this version does not know: fetch it again, or take another one.",
             )
         return cls(Weights(handle))
+
+    def add_adapter(self, path: Path, scale: float) -> None:
+        """Loads a LoRA adapter, for every context that is made afterwards. Raises UnservableError (65)."""
+        errors.clear()
+        handle = llama_cpp.llama_adapter_lora_init(self.handle, os.fsencode(path))
+        if not handle:
+            raise UnservableError(
+                ExitCode.BAD_MODEL,
+                f"llama.cpp cannot load the LoRA adapter {path}: {'; '.join(errors) or 'it gives no reason'}. It must "
+                "be a GGUF adapter of this very model.",
+            )
+        self.adapters.append(Adapter(handle, scale))
 
     @property
     def can_trim(self) -> bool:
