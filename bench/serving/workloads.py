@@ -91,7 +91,7 @@ async def long_prompt(caller: Caller, server: Server, run: int) -> dict[str, flo
 
 async def scoring(caller: GrpcCaller, run: int) -> dict[str, float]:
     """Eight choices after a prompt of about 100 tokens: all in one call, and each in one of its own."""
-    choices = [f" the {word} is what it was" for word in WORDS.split()[:8]]
+    choices = [f" {word} it is" for word in WORDS.split()[:8]]
     began = time.perf_counter()
     await caller.score(words(SCORED_WORDS, "together", run), choices)
     together = time.perf_counter() - began
