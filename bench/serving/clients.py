@@ -117,8 +117,8 @@ class HttpCaller:
         parts: list[bytes] = []
         await _post(self.server.http_port, "/v1/embeddings", {"model": "bench", "input": texts}, parts.append)
         answer = json.loads(b"".join(parts).partition(b"\r\n\r\n")[2])
-        if len(answer["data"]) != len(texts):
-            raise RuntimeError(f"{len(answer['data'])} vectors for {len(texts)} texts")
+        if len(answer.get("data", ())) != len(texts):
+            raise RuntimeError(f"no {len(texts)} vectors: {str(answer)[:500]}")
 
 
 def _token_count(events: list[bytes]) -> int:
