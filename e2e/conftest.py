@@ -21,6 +21,8 @@ from images.cache import cache_root
 ROOT = Path(__file__).parent.parent
 NAMESPACE = "models"
 OPERATOR_NAMESPACE = "modelbackend-system"
+STATUS_PAGE_PORT = 8082
+STATUS_PAGE = f"MODELBACKEND_OPERATOR_STATUS_PAGE_PORT={STATUS_PAGE_PORT}"
 QUICK = ("MODELBACKEND_OPERATOR_REUSE_DELAY_SECONDS=8", "MODELBACKEND_OPERATOR_MAX_BACKOFF_SECONDS=5")
 """Settings that shorten what a test would only wait for."""
 
@@ -81,7 +83,7 @@ def operator(kubectl: Kubectl, operator_logs: Path) -> str:
     kubectl.run("wait", "--for=condition=Established", "-f", str(ROOT / "crds"), "--timeout=170s")
     kubectl.run("apply", "-f", str(ROOT / "deploy"))
     deployment = ("deployment/modelbackend-operator", "-n", OPERATOR_NAMESPACE)
-    kubectl.run("set", "env", *deployment, *QUICK)
+    kubectl.run("set", "env", *deployment, *QUICK, STATUS_PAGE)
     kubectl.run("rollout", "restart", *deployment)  # the image under its tag may be a newer one
     kubectl.run("rollout", "status", *deployment)
     return OPERATOR_NAMESPACE
