@@ -22,9 +22,12 @@ ROOT = Path(__file__).parent.parent
 NAMESPACE = "models"
 OPERATOR_NAMESPACE = "modelbackend-system"
 STATUS_PAGE_PORT = 8082
-STATUS_PAGE = f"MODELBACKEND_OPERATOR_STATUS_PAGE_PORT={STATUS_PAGE_PORT}"
-QUICK = ("MODELBACKEND_OPERATOR_REUSE_DELAY_SECONDS=8", "MODELBACKEND_OPERATOR_MAX_BACKOFF_SECONDS=5")
-"""Settings that shorten what a test would only wait for."""
+SETTINGS = (
+    "MODELBACKEND_OPERATOR_REUSE_DELAY_SECONDS=8",
+    "MODELBACKEND_OPERATOR_MAX_BACKOFF_SECONDS=5",
+    f"MODELBACKEND_OPERATOR_STATUS_PAGE_PORT={STATUS_PAGE_PORT}",
+)
+"""They shorten what a test would only wait for, and open the status page."""
 
 
 class TellAtOnce:
@@ -83,7 +86,7 @@ def operator(kubectl: Kubectl, operator_logs: Path) -> str:
     kubectl.run("wait", "--for=condition=Established", "-f", str(ROOT / "crds"), "--timeout=170s")
     kubectl.run("apply", "-f", str(ROOT / "deploy"))
     deployment = ("deployment/modelbackend-operator", "-n", OPERATOR_NAMESPACE)
-    kubectl.run("set", "env", *deployment, *QUICK, STATUS_PAGE)
+    kubectl.run("set", "env", *deployment, *SETTINGS)
     kubectl.run("rollout", "restart", *deployment)  # the image under its tag may be a newer one
     kubectl.run("rollout", "status", *deployment)
     return OPERATOR_NAMESPACE

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from e2e.backends import Backend, claims_of, generate
-from e2e.conftest import QUICK, ROOT
+from e2e.conftest import ROOT, SETTINGS
 from e2e.helm.chart import CHART, NAMESPACE, RELEASE
 from e2e.helm.programs import build
 from e2e.kubectl import Kubectl, Object
@@ -50,7 +50,7 @@ def helm(kubectl: Kubectl, operator: str) -> Iterator[Helm]:
     yield helm
     helm.run("uninstall", RELEASE, "--no-hooks", "--wait")
     kubectl.run("apply", "-f", str(ROOT / "deploy"))
-    kubectl.run("set", "env", *DEPLOYMENT, *QUICK)
+    kubectl.run("set", "env", *DEPLOYMENT, *SETTINGS)
     kubectl.run("rollout", "status", *DEPLOYMENT)
 
 
