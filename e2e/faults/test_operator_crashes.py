@@ -17,7 +17,9 @@ SETTINGS = {"NAMESPACE": OPERATOR_NAMESPACE, "REUSE_DELAY_SECONDS": "3"}
 
 
 @pytest.fixture
-def operators(no_other_operator: None, proxy: FaultProxy, tmp_path: Path) -> Iterator[Succession]:
+def operators(
+    no_other_operator: None, proxy: FaultProxy, tmp_path: Path, operator_logs: Path, request: pytest.FixtureRequest
+) -> Iterator[Succession]:
     assert no_other_operator is None
     operators = Succession(proxy.url, tmp_path, SETTINGS)
     proxy.crash = operators.crash
@@ -25,6 +27,7 @@ def operators(no_other_operator: None, proxy: FaultProxy, tmp_path: Path) -> Ite
     yield operators
     proxy.fate = lambda _: Fate.PASSES
     operators.end()
+    (operator_logs / f"{request.node.name}.log").write_text(operators.log)
 
 
 def unheard(_: Write) -> Fate:

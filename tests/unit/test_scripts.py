@@ -39,10 +39,11 @@ def test_an_environment_behind_a_link_is_not_rebuilt(tmp_path: Path) -> None:
     assert (theirs / "precious").exists()
 
 
-def test_an_interrupted_step_lets_its_command_put_things_back_and_shows_what_it_says(tmp_path: Path) -> None:
+def interrupted(command: list[str | Path], cache: Path) -> str:
+    """What it says when it is interrupted as by Ctrl-C, which reaches every process of a terminal's group."""
     process = subprocess.Popen(
-        [TOOLS / "step", "a step", sys.executable, "-c", CLEANS_UP],
-        env={**os.environ, "MODELBACKEND_CACHE": str(tmp_path)},
+        command,
+        env={**os.environ, "MODELBACKEND_CACHE": str(cache)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -51,10 +52,31 @@ def test_an_interrupted_step_lets_its_command_put_things_back_and_shows_what_it_
     assert process.stdout is not None
     while process.stdout.readline().strip() != "begun":
         pass
-    os.killpg(process.pid, signal.SIGINT)  # Ctrl-C reaches every process of the terminal's group
+    os.killpg(process.pid, signal.SIGINT)
     said, _ = process.communicate(timeout=60)
+    return said
+
+
+def test_an_interrupted_step_lets_its_command_put_things_back_and_shows_what_it_says(tmp_path: Path) -> None:
+    said = interrupted([TOOLS / "step", "a step", sys.executable, "-c", CLEANS_UP], tmp_path)
     assert "all is put back" in said
     assert "FAILED" in said
+
+
+def test_an_interrupted_run_of_everything_ends_in_the_step_that_runs_and_takes_its_cluster_away(tmp_path: Path) -> None:
+    for folder in ("tools", "e2e/cluster"):
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copy(TOOLS / "test", tmp_path / "tools" / "test")
+    (tmp_path / "clean_up.py").write_text(CLEANS_UP)
+    (tmp_path / "e2e" / "cluster" / "__main__.py").write_text("import sys; print('cluster:', *sys.argv[1:])")
+    step = tmp_path / "tools" / "step"
+    step.write_text(f"#!/bin/sh\necho step $1\n[ $1 = preflight ] || exec {sys.executable} clean_up.py\n")
+    step.chmod(0o755)
+    said = interrupted([tmp_path / "tools" / "test"], tmp_path)
+    assert "all is put back" in said
+    assert "step" not in said, "another step was begun"
+    assert "cluster: down --name mb-test" in said
+    assert "make test: FAILED" in said
 
 
 def test_after_an_interrupt_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
