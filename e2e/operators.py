@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -44,6 +45,7 @@ class Succession:
                 start_new_session=True,  # Ctrl-C is for the test, which ends them
             )
         self._pid = 0
+        self._succeeding = threading.Lock()  # writes on several connections may each end the present one
         self.lives = 0
 
     @property
@@ -60,8 +62,9 @@ class Succession:
 
     def crash(self) -> None:
         """SIGKILL to the present one, in the midst of whatever it does; its successor starts at once."""
-        os.kill(self._pid, signal.SIGKILL)
-        self.start()
+        with self._succeeding:
+            os.kill(self._pid, signal.SIGKILL)
+            self.start()
 
     def freeze(self) -> None:
         """SIGSTOP: it does nothing, and does not know it."""
