@@ -193,8 +193,8 @@ STORIES = (
 )
 
 
-def written(story: Story) -> str:
-    """The story, and what is left in the end. Raises where a promise breaks or a hand finds nothing to do."""
+def lived(story: Story) -> Simulation:
+    """Once it is over. Raises where a promise breaks or a hand finds nothing to do."""
     world = World(*story.backends, later=story.later, nodes=story.nodes, pool=(30000, 30001))
     simulation = Simulation(world)
     for part in story.script:
@@ -203,7 +203,13 @@ def written(story: Story) -> str:
         else:
             assert simulation.take(("hand", part)), f"{story.name}: nobody can {part}\n" + "\n".join(simulation.story)
             simulation.story[-1] = f"*   {part}"
-    return "\n".join([f"# {story.title}", "", *simulation.story, "", "what is left:", *_left(world), ""])
+    return simulation
+
+
+def written(story: Story) -> str:
+    """The story, and what is left in the end."""
+    simulation = lived(story)
+    return "\n".join([f"# {story.title}", "", *simulation.story, "", "what is left:", *_left(simulation.world), ""])
 
 
 def _left(world: World) -> list[str]:
