@@ -88,7 +88,7 @@ browser-tests: venv ## The status page in Chromium; installs chromium-headless-s
 .PHONY: chart-tests
 chart-tests: venv ## What the chart renders, and helm on a real API server
 	@tools/step helm-programs python3 -m e2e.helm
-	@tools/step chart-tests $(PY) -m pytest tests/chart
+	@tools/step chart-tests $(PY) -m pytest tests/chart tests/gitops
 
 .PHONY: sim
 sim: venv ## The seeded simulator: faults, then quiet, every promise after every step (STEPS=100000 SEED=1)

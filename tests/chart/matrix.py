@@ -24,7 +24,6 @@ VALUES: dict[str, dict[str, Any]] = {
             "leaderRenewDeadlineSeconds": 20,
             "leaderRetrySeconds": 4,
             "controlTimeoutSeconds": 1,
-            "statusPagePort": 8082,
             "logFormat": "console",
             "logLevel": "DEBUG",
         }
