@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modelbackend_operator.pod_template import MODELS_PATH
+from modelbackend_operator.model_files import MODELS_PATH
 from tests.unit.test_pod_template import a_pod, container_of
 
 HOSTILE = [
@@ -50,7 +50,7 @@ USUAL = container_of(a_pod())
 USUAL_NAMES = {one["name"] for one in USUAL["env"]}
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(name=WORDS, path=WORDS.filter(stays_inside), checksum=WORDS)
 def test_names_and_paths_arrive_word_for_word_in_their_own_variables(name: str, path: str, checksum: str) -> None:
     source = {"persistentVolumeClaim": {"claimName": "weights", "path": path}}
@@ -65,7 +65,7 @@ def test_names_and_paths_arrive_word_for_word_in_their_own_variables(name: str, 
     assert posixpath.normpath(seen["MODELBACKEND_MODEL_PATH"]).startswith(MODELS_PATH)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     variables=st.lists(
         st.fixed_dictionaries(
