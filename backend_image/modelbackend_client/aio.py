@@ -14,7 +14,7 @@ import grpc.aio
 from modelbackend.v1 import inference_pb2, inference_pb2_grpc
 
 from . import requests
-from .connecting import CHANNEL_OPTIONS, CONNECT_SECONDS, Tls, no_connection
+from .connecting import CHANNEL_OPTIONS, Tls, connect_seconds, no_connection
 from .directory import Directory, directory_of
 from .errors import CallError, from_rpc
 from .routing import Attempts, Endpoint, Wait, too_many
@@ -146,11 +146,21 @@ class AsyncClient:
     @asynccontextmanager
     async def _try(self, attempts: Attempts) -> AsyncIterator[tuple[Endpoint, Stub]]:
         """One try, and what comes of it if it fails: the error, or nothing, and then there is another try."""
-        endpoint = await self._endpoint(attempts)
+        endpoint, stub = await self._connect(attempts)
         try:
-            yield endpoint, await self._connected(endpoint.address)
+            yield endpoint, stub
         except CallError as error:
             attempts.failed(endpoint, error, time.monotonic())
+
+    async def _connect(self, attempts: Attempts) -> tuple[Endpoint, Stub]:
+        """An instance that there is a connection to."""
+        while True:
+            endpoint = await self._endpoint(attempts)
+            seconds = connect_seconds(attempts.seconds_left(time.monotonic()))
+            try:
+                return endpoint, await self._connected(endpoint.address, seconds)
+            except CallError as error:
+                attempts.failed(endpoint, error, time.monotonic())
 
     async def _endpoint(self, attempts: Attempts) -> Endpoint:
         while isinstance(found := attempts.next(self._directory.view, time.monotonic()), Wait):
@@ -184,14 +194,14 @@ class AsyncClient:
         options = (*CHANNEL_OPTIONS, *self._tls.options())
         return grpc.aio.secure_channel(address, self._tls.credentials(), options=options)
 
-    async def _connected(self, address: str) -> Stub:
+    async def _connected(self, address: str, seconds: float) -> Stub:
         if address not in self._channels:
             channel = self._channel(address)
             self._channels[address] = (channel, inference_pb2_grpc.InferenceStub(channel))
         channel, stub = self._channels[address]
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(seconds):
                 await channel.channel_ready()
         except TimeoutError:
-            raise no_connection(address) from None
+            raise no_connection(address, seconds) from None
         return stub

@@ -14,7 +14,7 @@ import grpc
 from modelbackend.v1 import inference_pb2, inference_pb2_grpc
 
 from . import requests
-from .connecting import CHANNEL_OPTIONS, CONNECT_SECONDS, Tls, no_connection
+from .connecting import CHANNEL_OPTIONS, Tls, connect_seconds, no_connection
 from .directory import Directory, directory_of
 from .errors import CallError, from_rpc
 from .routing import Attempts, Endpoint, Wait, too_many
@@ -153,11 +153,23 @@ class Client:
     @contextmanager
     def _try(self, attempts: Attempts) -> Iterator[tuple[Endpoint, Stub]]:
         """One try, and what comes of it if it fails: the error, or nothing, and then there is another try."""
-        endpoint = self._endpoint(attempts)
+        endpoint, stub = self._connect(attempts)
         try:
-            yield endpoint, self._connected(endpoint.address)
+            yield endpoint, stub
         except CallError as error:
+            if error.code is grpc.StatusCode.UNAVAILABLE:
+                self._has_connected.discard(endpoint.address)
             attempts.failed(endpoint, error, time.monotonic())
+
+    def _connect(self, attempts: Attempts) -> tuple[Endpoint, Stub]:
+        """An instance that there is a connection to."""
+        while True:
+            endpoint = self._endpoint(attempts)
+            seconds = connect_seconds(attempts.seconds_left(time.monotonic()))
+            try:
+                return endpoint, self._connected(endpoint.address, seconds)
+            except CallError as error:
+                attempts.failed(endpoint, error, time.monotonic())
 
     def _endpoint(self, attempts: Attempts) -> Endpoint:
         with self._changed:
@@ -182,7 +194,7 @@ class Client:
         options = (*CHANNEL_OPTIONS, *self._tls.options())
         return grpc.secure_channel(address, self._tls.credentials(), options=options)
 
-    def _connected(self, address: str) -> Stub:
+    def _connected(self, address: str, seconds: float) -> Stub:
         """By a small call that waits: grpc's own future for this leaves a thread that fails when the channel closes."""
         with self._changed:
             if address not in self._channels:
@@ -191,9 +203,9 @@ class Client:
             _, stub = self._channels[address]
         if address not in self._has_connected:
             try:
-                stub.GetModelInfo(inference_pb2.GetModelInfoRequest(), timeout=CONNECT_SECONDS, wait_for_ready=True)
+                stub.GetModelInfo(inference_pb2.GetModelInfoRequest(), timeout=seconds, wait_for_ready=True)
             except grpc.RpcError as error:
                 if from_rpc(error).code is grpc.StatusCode.DEADLINE_EXCEEDED:
-                    raise no_connection(address) from None
+                    raise no_connection(address, seconds) from None
             self._has_connected.add(address)
         return stub

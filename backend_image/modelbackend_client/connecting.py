@@ -40,6 +40,14 @@ class Tls:
         return (("grpc.ssl_target_name_override", self.name),) if self.name is not None else ()
 
 
-def no_connection(address: str) -> CallError:
-    message = f"no connection to {address} within {CONNECT_SECONDS:g} s; compare it with the ModelBackend's status"
+def connect_seconds(left_seconds: float | None) -> float:
+    """How long a connection is waited for, by a call that has so much time left."""
+    return CONNECT_SECONDS if left_seconds is None else min(CONNECT_SECONDS, left_seconds)
+
+
+def no_connection(address: str, seconds: float) -> CallError:
+    if seconds < CONNECT_SECONDS:
+        message = f"the deadline passed before there was a connection to {address}; nothing was sent"
+        return CallError(grpc.StatusCode.DEADLINE_EXCEEDED, message, not_started=True)
+    message = f"no connection to {address} within {seconds:g} s; compare it with the ModelBackend's status"
     return CallError(grpc.StatusCode.UNAVAILABLE, message, not_started=True, is_no_connection=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from aiohttp import web
 from kubernetes import client as kubernetes_client
 
 from modelbackend.v1 import inference_pb2
-from modelbackend_client import AsyncClient, CallError, Client, requests
+from modelbackend_client import AsyncClient, CallError, Client, connecting, requests
 from modelbackend_client.kubernetes_directory import KubernetesDirectory
 from modelbackend_client.routing import Endpoint, View
 from tests.server.harness import GREEDY, LOOPBACK, PATIENCE_SECONDS, Gate, Running, running
@@ -70,6 +71,40 @@ async def test_a_call_that_a_draining_instance_refuses_goes_to_another(tiny: Pat
                 return len(list(caller.stream("the", max_tokens=3, sampling=GREEDY)))
 
         assert await asyncio.to_thread(synchronously) > 1
+
+
+@pytest.fixture
+def nobody() -> Iterator[Endpoint]:
+    """An address that is kept, and where nobody listens: that of a pod that has just gone."""
+    with socket.socket() as kept:
+        kept.bind((LOOPBACK, 0))
+        yield Endpoint(f"{LOOPBACK}:{kept.getsockname()[1]}")
+
+
+async def test_a_call_goes_on_to_another_instance_where_the_first_cannot_be_reached(
+    tiny: Path, nobody: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connecting, "CONNECT_SECONDS", 0.3)
+    async with running(tiny) as server:
+        told = Told(nobody, endpoint(server))
+        async with client(told) as caller:
+            assert await one_token(caller)
+            assert [event async for event in caller.stream("the", max_tokens=3, sampling=GREEDY)]
+
+        def synchronously() -> int:
+            with Client("", directory=told, owner_wait_seconds=20) as caller:
+                caller.generate("the", max_tokens=1, sampling=GREEDY)
+                return len(list(caller.stream("the", max_tokens=3, sampling=GREEDY)))
+
+        assert await asyncio.to_thread(synchronously) > 1
+        assert (await server.status()).requests.accepted == 4
+
+
+async def test_the_callers_deadline_ends_the_wait_for_a_connection_too(nobody: Endpoint) -> None:
+    async with client(Told(nobody), timeout_seconds=0.2) as caller:
+        with pytest.raises(CallError, match="nothing was sent") as late:
+            await one_token(caller)
+    assert (late.value.code, late.value.not_started) == (grpc.StatusCode.DEADLINE_EXCEEDED, True)
 
 
 async def test_a_call_waits_for_an_instance_that_comes(tiny: Path) -> None:
