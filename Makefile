@@ -68,6 +68,10 @@ bench-serving: venv ## Our server and llama-server on the same libraries: a tabl
 soak: venv ## Half an hour of callers who come and leave at random, on one server: nothing is left, memory is flat (SECONDS=1800)
 	@MODELBACKEND_SOAK_SECONDS=$(or $(SECONDS),1800) tools/step soak $(PY) -m pytest -s tests/server/test_soak.py
 
+.PHONY: frameworks
+frameworks: venv ## LangChain's and LlamaIndex's OpenAI classes against a server, in an environment of their own
+	@PYTHONPATH=backend_image:. $(PY) -m tests.frameworks
+
 .PHONY: lock
 lock: ## Renew requirements/*.txt: hashes, and no index address
 	@tools/lock

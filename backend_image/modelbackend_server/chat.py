@@ -66,7 +66,7 @@ class ChatTemplate:
                 bos_token=self._bos,
                 eos_token=self._eos,
             )
-        except TemplateError as error:
+        except Exception as error:  # the template is somebody else's program, and its messages are anybody's
             raise TemplateRefusalError(str(error)) from error
 
 

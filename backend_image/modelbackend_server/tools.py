@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .json_schema import to_gbnf
+from .json_schema import SchemaError, to_gbnf
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 TOOLS_MAX = 128
@@ -48,9 +48,12 @@ class ToolCall:
 
 def call_grammar(tools: Sequence[Tool]) -> str:
     """GBNF of one call of one of these. Raises SchemaError."""
-    calls = {str(index): _call_schema(tool, f"#/$defs/{index}") for index, tool in enumerate(tools)}
-    schema = {"anyOf": [{"$ref": f"#/$defs/{index}"} for index in calls], "$defs": calls}
-    call, _, rules = to_gbnf(json.dumps(schema)).removeprefix("root ::= ").partition("\n")
+    try:
+        calls = {str(index): _call_schema(tool, f"#/$defs/{index}") for index, tool in enumerate(tools)}
+        schema = json.dumps({"anyOf": [{"$ref": f"#/$defs/{index}"} for index in calls], "$defs": calls})
+    except RecursionError:
+        raise SchemaError("nested too deep") from None
+    call, _, rules = to_gbnf(schema).removeprefix("root ::= ").partition("\n")
     return f'root ::= "{OPEN}\\n" ({call}) "\\n{CLOSE}"\n{rules}'
 
 

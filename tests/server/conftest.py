@@ -12,7 +12,7 @@ import uvloop
 
 from modelbackend_server import log
 from tests.server.harness import Gate
-from tests.server.tiny_gguf import write_tiny_gguf
+from tests.server.tiny_gguf import TOOLS_TEMPLATE, write_tiny_gguf
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -29,6 +29,14 @@ def logging() -> None:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "tiny.gguf"
     write_tiny_gguf(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def with_tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a chat template that has a place for tools."""
+    path = tmp_path_factory.mktemp("models-with-tools") / "tiny.gguf"
+    write_tiny_gguf(path, chat_template=TOOLS_TEMPLATE)
     return path
 
 

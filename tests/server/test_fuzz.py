@@ -40,13 +40,13 @@ GRPC_CODES = {
 
 
 @pytest.fixture(scope="module")
-def ports(tiny: Path) -> Iterator[Ports]:
+def ports(with_tools: Path) -> Iterator[Ports]:
     """A small context, so that what is generated ends soon."""
     listening, stop = threading.Event(), threading.Event()
     found: list[Ports] = []
 
     async def serve() -> None:
-        async with running(tiny, slots=2, context_length=64) as server:
+        async with running(with_tools, slots=2, context_length=64) as server:
             found.append(server.ports)
             listening.set()
             await asyncio.to_thread(stop.wait)
@@ -90,7 +90,18 @@ JSON = st.recursive(
     max_leaves=8,
 )
 MESSAGE = st.fixed_dictionaries(
-    {"role": st.sampled_from(["user", "system", "assistant", "tool"]), "content": TEXTS | JSON}
+    {"role": st.sampled_from(["user", "system", "assistant", "tool"]), "content": TEXTS | JSON},
+    optional={"tool_call_id": TEXTS, "tool_calls": JSON},
+)
+FUNCTION_F = {"type": "function", "function": {"name": "f"}}
+TOOL = st.fixed_dictionaries(
+    {
+        "type": st.just("function"),
+        "function": st.fixed_dictionaries(
+            {"name": st.sampled_from(["f", "g"]) | TEXTS},
+            optional={"parameters": st.sampled_from([{}, {"type": "object"}]) | JSON, "description": TEXTS},
+        ),
+    }
 )
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "messages": st.lists(MESSAGE, max_size=3) | JSON,
@@ -115,6 +126,10 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "logit_bias": st.dictionaries(st.integers(-1, 600).map(str), NUMBERS, max_size=3),
     "grammar": st.sampled_from(['root ::= "a" | "time"', "root ::= root", 'root ::= "a"*', ""]) | TEXTS,
     "response_format": st.sampled_from([{"type": "json_object"}, {"type": "text"}]) | JSON,
+    "tools": st.lists(TOOL, max_size=2) | JSON,
+    "tool_choice": st.sampled_from(["none", "auto", "required", {"type": "function", "function": {"name": "f"}}])
+    | JSON,
+    "parallel_tool_calls": st.booleans() | JSON,
     "model": st.just("tiny") | TEXTS,
     "n": NUMBERS,
 }

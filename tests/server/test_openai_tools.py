@@ -12,13 +12,7 @@ import pytest
 
 from modelbackend.v1 import inference_pb2
 from tests.server.harness import GREEDY, running
-from tests.server.tiny_gguf import write_tiny_gguf
 
-TEMPLATE = """\
-{% if tools %}{% for tool in tools %}{{ tool.function.name }} {% endfor %}call with <tool_call> {% endif %}
-{%- for message in messages %}{{ message.role }} {{ message.content }}
-{%- for call in message.tool_calls %} {{ call.function.name }} {{ call.function.arguments | tojson }}{% endfor %} \
-{% endfor %}"""
 SIZE: Any = {"type": "object", "properties": {"size": {"enum": ["s", "l"]}}, "required": ["size"]} | {
     "additionalProperties": False
 }
@@ -28,13 +22,6 @@ TOOLS: Any = [
 ]
 ORDER = {"type": "function", "function": {"name": "order"}}
 CALL = 'I see. <tool_call>\n{"name": "order", "arguments": {"size": "s"}}\n</tool_call>'
-
-
-@pytest.fixture(scope="session")
-def with_tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tools") / "tiny.gguf"
-    write_tiny_gguf(path, chat_template=TEMPLATE)
-    return path
 
 
 def written(text: str) -> dict[str, Any]:

@@ -33,6 +33,12 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}[assistant]{% endif %}"
 )
+# In the form of Hermes and Qwen, as far as calls are concerned.
+TOOLS_TEMPLATE = """\
+{% if tools %}{% for tool in tools %}{{ tool.function.name }} {% endfor %}call with <tool_call> {% endif %}
+{%- for message in messages %}{{ message.role }} {{ message.content }}
+{%- for call in message.tool_calls %} {{ call.function.name }} {{ call.function.arguments | tojson }}{% endfor %} \
+{% endfor %}"""
 
 
 def vocabulary() -> list[tuple[str, float, gguf.TokenType]]:

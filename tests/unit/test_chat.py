@@ -42,6 +42,9 @@ def test_a_template_may_tell_the_date() -> None:
         "{{ messages.append(1) }}",
         "{{ bos_token.__init__.__globals__ }}",
         "{{ no_such_thing.attribute }}",
+        # A fault of its own.
+        "{{ messages[0].content + 1 }}",
+        "{{ 1 // 0 }}",
     ],
 )
 def test_a_template_cannot_leave_its_sandbox(source: str) -> None:

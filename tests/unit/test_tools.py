@@ -97,5 +97,10 @@ def test_the_grammar_of_a_call_follows_references_within_the_parameters() -> Non
     assert root.startswith('root ::= "<tool_call>\\n" (')
     assert root.endswith(') "\\n</tool_call>"')
     assert grammar.count('\\"travel\\"') == 1
+    deep: Any = {}
+    for _ in range(2000):
+        deep = {"items": deep}
+    with pytest.raises(SchemaError, match="nested too deep"):
+        call_grammar([Tool("f", "", deep)])
     with pytest.raises(SchemaError, match="leads nowhere"):
         call_grammar([Tool("f", "", {"type": "object", "properties": {"a": {"$ref": "#/$defs/nothing"}}})])
