@@ -27,6 +27,7 @@ STATES = {
     State.STOPPED: control_pb2.STATE_STOPPED,
     State.FAILED: control_pb2.STATE_FAILED,
 }
+ENDS = frozenset({control_pb2.STATE_STOPPED, control_pb2.STATE_FAILED})
 DRAIN_SECONDS_MAX = 604_800
 WATCH_SECONDS = 0.1
 CANCELLED_OUTCOMES = (Outcome.CANCELLED, Outcome.DEADLINE, Outcome.STALLED, Outcome.CUT)
@@ -60,7 +61,7 @@ class ControlService(control_pb2_grpc.ControlServicer):
             if told != (status.state, status.queued, status.active):
                 told = (status.state, status.queued, status.active)
                 yield control_pb2.WatchStatusResponse(status=status)
-            if self._admission.lifecycle.state in {State.STOPPED, State.FAILED}:
+            if status.state in ENDS:
                 return
             await asyncio.sleep(WATCH_SECONDS)
 

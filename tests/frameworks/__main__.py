@@ -49,7 +49,7 @@ async def main() -> int:
             urls = [f"http://{LOOPBACK}:{(await server.log('listening'))['http']}/v1" for server in (one, two)]
             for server in (one, two):
                 await server.log("lifecycle", state="serving")
-            ended = await asyncio.to_thread(subprocess.run, [python, HERE / "use.py", *urls], check=False)
+            ended = await asyncio.to_thread(lambda: subprocess.run([python, HERE / "use.py", *urls], check=False))
     return ended.returncode
 
 

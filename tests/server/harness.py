@@ -27,6 +27,7 @@ from modelbackend_server.settings import Settings
 from modelbackend_server.slots import Tokens
 
 LOOPBACK = "127.0.0.1"
+# Only what fails takes so long. A process may need half of it to start on a machine that does ten things at once.
 PATIENCE_SECONDS = 120
 GREEDY = inference_pb2.Sampling(temperature=0)
 # The tiny model's greedy text never ends: this many tokens outlast whatever a test does meanwhile.
