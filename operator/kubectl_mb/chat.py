@@ -15,6 +15,7 @@ import click
 
 from kubectl_mb.connecting import Session, Target, connected
 from kubectl_mb.look import backend_named, one
+from kubectl_mb.printable import printable
 from kubectl_mb.sight import condition, status_of
 from kubectl_mb.troubles import Exit, Trouble
 from modelbackend.v1 import inference_pb2
@@ -155,6 +156,6 @@ def _answer(client: Client, messages: list[inference_pb2.ChatMessage], talk: Tal
         for event in events:
             if isinstance(event, inference_pb2.TextDelta):
                 texts.append(event.text)
-                click.echo(event.text, nl=False)
+                click.echo(printable(event.text), nl=False)
     click.echo()
     return "".join(texts)

@@ -5,6 +5,7 @@ from datetime import datetime
 from html import escape
 
 from kubectl_mb.clock import clock_time, span
+from kubectl_mb.printable import printable
 from kubectl_mb.timeline import Lane, Span, Timeline, Tone
 
 COLUMNS = 72
@@ -100,7 +101,7 @@ def _legend(life: Timeline) -> list[str]:
 def _told(life: Timeline) -> Iterator[str]:
     width = max((len(mark.label) for mark in life.marks), default=0)
     for mark in life.marks:
-        yield f"{clock_time(mark.at, life.end)}  {mark.label.ljust(width)}  {mark.text}"
+        yield f"{clock_time(mark.at, life.end)}  {mark.label.ljust(width)}  {printable(mark.text)}"
 
 
 # -- SVG --------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from kubectl_mb.printable import printable
+
 _GAP = "   "
 
 
@@ -23,7 +25,7 @@ class Output(StrEnum):
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """As kubectl lays it out: capitals, left-aligned, and no trailing blanks."""
-    lines = [[name.upper() for name in header], *rows]
+    lines = [[name.upper() for name in header], *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
         _GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines

@@ -4,6 +4,7 @@ from enum import IntEnum
 
 import click
 
+from kubectl_mb.printable import printable
 from modelbackend_operator.kubernetes_api import Answer
 
 
@@ -25,7 +26,7 @@ class Trouble(click.ClickException):
     """Says what happened, to which object, and what to do."""
 
     def __init__(self, exit_code: Exit, message: str) -> None:
-        super().__init__(message)
+        super().__init__(printable(message))
         self.exit_code = int(exit_code)  # type: ignore[misc]  # click declares it for the class
 
 

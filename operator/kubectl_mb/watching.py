@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kubectl_mb.clock import span
+from kubectl_mb.printable import printable
 from kubectl_mb.sight import condition, status_of
 from modelbackend_operator.api import Condition, Instance, InstancePhase
 from modelbackend_operator.kinds import Raw
@@ -32,7 +33,7 @@ class Seen:
         deadline = (
             "" if left is None else f", deadline in {span(left)}" if left.total_seconds() > 0 else ", past its deadline"
         )
-        message = f": {self.message}" if self.message else ""
+        message = f": {printable(self.message)}" if self.message else ""
         return f"instance {self.ordinal} {self.stage}{why}{flight}{deadline}{message}"
 
 

@@ -9,6 +9,7 @@ import click
 
 from kubectl_mb.causes import Cause
 from kubectl_mb.clock import since_words, until_words
+from kubectl_mb.printable import printable
 from kubectl_mb.sight import Sight, condition
 from modelbackend_operator.api import Condition
 from modelbackend_operator.timestamps import rfc3339
@@ -69,7 +70,7 @@ def _field(name: str, text: str) -> list[str]:
     """Wrapped beside its name; a command that is too long for a line is not broken."""
     first = f"  {name:13} "
     return textwrap.wrap(
-        text,
+        printable(text),
         COLUMNS,
         initial_indent=first,
         subsequent_indent=" " * len(first),

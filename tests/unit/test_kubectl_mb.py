@@ -4,19 +4,22 @@ from dataclasses import replace
 from datetime import timedelta
 from xml.etree import ElementTree
 
+import click
 import pytest
 
 from kubectl_mb.advice import ADVICE, UNTOLD, About, advice
 from kubectl_mb.causes import causes_of
 from kubectl_mb.clock import clock_time, span, until_words
-from kubectl_mb.drawing import as_html, as_svg
+from kubectl_mb.drawing import as_html, as_svg, as_text
 from kubectl_mb.orders import Choice, target_of
 from kubectl_mb.planning import plan_of
 from kubectl_mb.releasing import losses
 from kubectl_mb.sight import Sight
+from kubectl_mb.tables import table
 from kubectl_mb.timeline import Tone, timeline_of
 from kubectl_mb.troubles import Exit, Trouble, trouble_of
-from kubectl_mb.watching import is_settled
+from kubectl_mb.watching import is_settled, seen
+from kubectl_mb.why import words
 from modelbackend_operator.kinds import Kind
 from modelbackend_operator.kubernetes_api import Answer
 from modelbackend_operator.reasons import Reason
@@ -247,11 +250,35 @@ def test_a_backend_of_which_nothing_is_kept_has_an_empty_picture() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("seconds", "written"),
     [(0, "0s"), (59, "59s"), (60, "1m"), (200, "3m20s"), (7500, "2h5m"), (90_000, "1d1h"), (600_000, "6d"), (-5, "0s")],
 )
-def test_spans_are_written_as_kubectl_does(seconds: int, words: str) -> None:
-    assert span(timedelta(seconds=seconds)) == words
+def test_spans_are_written_as_kubectl_does(seconds: int, written: str) -> None:
+    assert span(timedelta(seconds=seconds)) == written
+
+
+EVIL = "\x1b]0;owned\x07 \x9b2J\r"
+
+
+def test_no_sequence_that_others_wrote_reaches_the_terminal() -> None:
+    raw = serving()
+    del raw["status"]["conditions"]
+    raw["status"]["instances"][0] |= {"phase": "Failing", "reason": "Crashing", "message": EVIL}
+    sight = Sight("models", "smollm2", backend=raw, events=(an_event(EVIL),))
+    shown = [
+        click.unstyle(words(sight, causes_of(sight), NOW)),
+        table(["message"], [[EVIL]]),
+        *(entry.line(NOW) for entry in seen(raw)),
+        as_text(timeline_of(sight, NOW)),
+        str(Trouble(Exit.NO, EVIL)),
+    ]
+    for text in shown:
+        assert "^[]0;owned^G" in text
+        assert not set(text) & set("\x1b\x07\x9b\r")
+
+
+def an_event(message: str) -> Raw:
+    return {"firstTimestamp": "2026-05-04T11:59:00Z", "type": "Warning", "reason": "Crashing", "message": message}
 
 
 def test_an_instant_of_another_day_has_its_date() -> None:
