@@ -143,3 +143,13 @@ async def test_a_watched_status_shows_a_drain_move_to_its_end(tiny: Path, gate: 
         await following(control_pb2.STATE_STOPPED, 0, 0)
         assert await watch.read() is grpc.aio.EOF
         await server.ended
+
+
+async def test_a_message_longer_than_the_context_can_be_is_no_full_queue_and_is_not_sent_again(tiny: Path) -> None:
+    async with running(tiny, context_length=1024) as server:
+        with pytest.raises(CallError, match="larger than max") as refused:
+            await server.client.generate("x" * 5 * 2**20)
+        # gRPC itself refuses it, with the code of a full queue: only that one says when to come back.
+        assert refused.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (refused.value.reason, refused.value.retry_after_seconds) == ("", None)
+        assert (await server.status()).requests.accepted == 0
