@@ -94,6 +94,14 @@ chart-tests: venv ## What the chart renders, and helm on a real API server
 	@tools/step helm-programs python3 -m e2e.helm
 	@tools/step chart-tests $(PY) -m pytest tests/chart tests/gitops
 
+.PHONY: sbom
+sbom: ## What is in each image, as CycloneDX, into the folder build/
+	@mkdir -p build && tools/step sbom tools/sbom build
+
+.PHONY: audit
+audit: ## Which of the locked Python packages have known vulnerabilities (asks the package index)
+	@tools/step audit tools/sbom --audit
+
 .PHONY: sim
 sim: venv ## The seeded simulator: faults, then quiet, every promise after every step (STEPS=100000 SEED=1)
 	@tools/step sim $(PY) -m tests.sim.simulate --steps $(or $(STEPS),100000) --seed $(or $(SEED),1)

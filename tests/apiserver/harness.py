@@ -73,7 +73,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Call:
-    """What an account asked of the API server, and the HTTP status that it was answered with."""
+    """What an account asked of the API server, and whether it had the right to.
+
+    Not every 403 is about rights: a namespace that is being deleted, a quota and a policy say it, too.
+    """
 
     user: str
     verb: str
@@ -81,7 +84,7 @@ class Call:
     resource: str
     """With its subresource: `pods/status`."""
     namespace: str
-    status: int
+    allowed: bool
 
 
 @dataclass(frozen=True)
@@ -103,8 +106,8 @@ class ApiServer:
                 of = event["objectRef"]
                 resource = "/".join(filter(None, (of.get("resource"), of.get("subresource"))))
                 group, namespace = of.get("apiGroup", ""), of.get("namespace", "")
-                status = event["responseStatus"].get("code", 0)
-                yield Call(event["user"]["username"], event["verb"], group, resource, namespace, status)
+                allowed = event["annotations"]["authorization.k8s.io/decision"] == "allow"
+                yield Call(event["user"]["username"], event["verb"], group, resource, namespace, allowed)
 
     def request(
         self,
