@@ -26,7 +26,7 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.ROLLING_OUT: "the instance that the sentence names, once it serves: see its own entry",
     Reason.STARTING: "nothing to do: an instance is being made",
     Reason.PREPARING: "its node, once the image is there; what is missing is in kubectl describe pod {pod}",
-    Reason.FETCHING: "the download; kubectl logs {pod} -c fetch-model -f shows how far it is",
+    Reason.FETCHING: "the download; kubectl mb logs {name} -c fetch-model -f shows how far it is",
     Reason.LOADING: "its server, once the model is read; kubectl mb logs {name} -f shows how far it is",
     Reason.DRAINING: (
         "the end of the requests, at the latest the deadline; "

@@ -72,8 +72,8 @@ def test_logs_are_kubectls_of_the_instances_pod(
     program.write_text(f'#!/bin/sh\necho "$@" > {typed}\nexit 7\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert shell.refuses("logs", "smollm2", "-f", "--tail", "5")[0] == 7
-    flags = f"--namespace={shell.namespace} --kubeconfig={shell.kubeconfig} --follow --tail=5"
+    assert shell.refuses("logs", "smollm2", "-c", "fetch-model", "-f", "--tail", "5")[0] == 7
+    flags = f"--namespace={shell.namespace} --kubeconfig={shell.kubeconfig} --container=fetch-model --follow --tail=5"
     assert typed.read_text().strip() == f"logs smollm2-0 {flags}"
     code, message = shell.refuses("logs", "smollm2", "--instance", "3")
     assert (code, "has no such pod now" in message) == (Exit.NOT_FOUND, True)

@@ -18,11 +18,20 @@ from kubectl_mb.troubles import Exit, Trouble
 @cli.command()
 @backend_name
 @click.option("--instance", type=click.IntRange(min=0), help="By default the first that has a pod.")
+@click.option("-c", "--container", help="fetch-model: the model's download. By default the server.")
 @click.option("-f", "--follow", is_flag=True)
 @click.option("--previous", is_flag=True, help="Of the container's last run.")
 @click.option("--tail", type=int)
 @on_a_cluster
-def logs(target: Target, name: str, instance: int | None, follow: bool, previous: bool, tail: int | None) -> None:
+def logs(
+    target: Target,
+    name: str,
+    instance: int | None,
+    container: str | None,
+    follow: bool,
+    previous: bool,
+    tail: int | None,
+) -> None:
     """The log of an instance's server, by kubectl logs.
 
     \b
@@ -39,6 +48,7 @@ def logs(target: Target, name: str, instance: int | None, follow: bool, previous
 
     namespace, pod = with_session(target, pod_of)
     flags = [f"--namespace={namespace}", *target.kubectl_flags()]
+    flags += [f"--container={container}"] if container is not None else []
     flags += ["--follow"] if follow else []
     flags += ["--previous"] if previous else []
     flags += [f"--tail={tail}"] if tail is not None else []
