@@ -56,6 +56,8 @@ class CreatePod:
     port: int | None
     replaces: str = ""
     """Uid of the pod that serves until this one does (rollout Surge)."""
+    avoided_nodes: frozenset[str] = frozenset()
+    """On these its port is taken."""
 
 
 @dataclass(frozen=True, slots=True)

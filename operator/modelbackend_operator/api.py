@@ -129,7 +129,8 @@ class StopEntry(Part):
     """Why and until when an instance is being stopped, from the record on its pod.
 
     `epoch` (`<Lease uid>/<leaseTransitions>`) is absent when somebody else deleted the pod, `order` (verbatim) unless
-    the user ordered it to be ended at once, or its drain to be longer.
+    the user ordered it to be ended at once, or its drain to be longer. Since `yieldedAt` it holds up no other instance
+    of its model.
     """
 
     since: Timestamp
@@ -137,6 +138,7 @@ class StopEntry(Part):
     deadline: Timestamp
     epoch: str | None = None
     order: str | None = None
+    yielded_at: Timestamp | None = None
 
 
 class InstancePhase(StrEnum):

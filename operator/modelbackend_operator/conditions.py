@@ -181,7 +181,10 @@ def _ready(observation: Observation, backend: Backend, problem: Problem | None, 
     ready = {pod.ordinal for pod in observation.pods if is_serving(pod) and stop_reason(observation, pod) is None}
     if backend.deleting_since is None and backend.ordinals and ready.issuperset(backend.ordinals) and not problem:
         return (Condition.READY, ConditionStatus.TRUE, Reason.READY, "serving")
-    cause = problem or progress or _nothing_asked_for(backend)
+    cause = problem or progress
+    if cause is None:  # all that is asked for is there; False would read as "not yet" (kstatus)
+        nothing = _nothing_asked_for(backend)
+        return (Condition.READY, ConditionStatus.TRUE, nothing.reason, nothing.message)
     return (Condition.READY, ConditionStatus.FALSE, cause.reason, cause.message)
 
 

@@ -35,17 +35,16 @@ def trail_of_pod(observation: Observation, pod: Pod) -> Trail:
         return replace(trail_of_claim(observation, claim), object_is_gone=False)
     node = observation.nodes.get(pod.node)
     recorded = NodeId(pod.node, node.uid if node is not None else "", "") if pod.node else None
-    word = claim.attestation if claim is not None else _word_on_backend(observation)
+    if claim is not None:
+        word = claim.attestation
+    else:
+        word = observation.backend.attestation if observation.backend is not None else pod.attestation
     return Trail(pod.ref.uid, False, recorded, attestation=word)
 
 
 def trail_of_claim(observation: Observation, claim: Claim) -> Trail:
     gone = not pod_lives(observation, claim.pod_uid)
     return Trail(claim.pod_uid, gone, claim.node, claim.reference_boot_id, claim.attestation)
-
-
-def _word_on_backend(observation: Observation) -> Attestation | None:
-    return observation.backend.attestation if observation.backend is not None else None
 
 
 def evidence_of(observation: Observation, pod: Pod) -> Evidence | None:

@@ -28,10 +28,10 @@ from modelbackend_operator.model.backend import Backend, Exposure
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
-from modelbackend_operator.model_lease import waiting_since
 from modelbackend_operator.problems import problem_in
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.restarts import restarts_of
+from modelbackend_operator.told_in_status import waiting_since
 
 
 def instance_of(
@@ -162,5 +162,10 @@ def _stop_entry(pod: Pod) -> StopEntry | None:
         return None
     order = (stop.cut.order if stop.cut is not None else "") or stop.extended
     return StopEntry(
-        since=stop.since, reason=stop.reason, deadline=stop.deadline, epoch=stop.epoch or None, order=order or None
+        since=stop.since,
+        reason=stop.reason,
+        deadline=stop.deadline,
+        epoch=stop.epoch or None,
+        order=order or None,
+        yielded_at=stop.yielded_at,
     )

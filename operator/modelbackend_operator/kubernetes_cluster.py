@@ -11,6 +11,7 @@ from typing import assert_never
 from modelbackend_operator.actions import (
     AbortServer,
     Action,
+    CoolClaim,
     CreateBudget,
     CreatePod,
     CreateService,
@@ -24,6 +25,7 @@ from modelbackend_operator.decide import servers_to_ask
 from modelbackend_operator.drain_client import DrainClient, control_token
 from modelbackend_operator.events import Event
 from modelbackend_operator.evidence import ports_to_ask
+from modelbackend_operator.foreign_ports import ForeignPorts
 from modelbackend_operator.kinds import Kind, Raw
 from modelbackend_operator.kubernetes_api import KindRefusedError, KubernetesApi, Listing, outcome_of
 from modelbackend_operator.live_read import read_live, refresh
@@ -36,14 +38,13 @@ from modelbackend_operator.model.server import ServerReport, TokenRefused
 from modelbackend_operator.outcome import Applied, Conflict, Denied, Exists, Gone, Outcome, Unknown
 from modelbackend_operator.patches import write_of
 from modelbackend_operator.reading import owner_uid
+from modelbackend_operator.reasons import Reason
 from modelbackend_operator.settings import Settings
 from modelbackend_operator.snapshot import namespace_of, observation_of
 from modelbackend_operator.still_answering import still_answering
 from modelbackend_operator.timestamps import parse_time, rfc3339
 from modelbackend_operator.write import Verb, Write
 
-PORT_OUTSIDE_SECONDS = 60
-"""How long a port is believed to be held by something outside this operator, after the API server said so."""
 BUDGET_REFUSED_SECONDS = 300
 """How soon a PodDisruptionBudget that was refused is tried again."""
 PORT_ALLOCATED = "provided port is already allocated"
@@ -73,7 +74,7 @@ class KubernetesCluster:
         self._operator_key = operator_key
         self._on_change = on_change
         self._cache = Cache(self._changed)
-        self._ports_outside: dict[int, tuple[str, float]] = {}
+        self._foreign_ports = ForeignPorts()
         self._lease_free_since: dict[str, datetime] = {}
         self._refused_kinds: frozenset[Kind] = frozenset()
         self._budget_refused_until: dict[str, float] = {}
@@ -173,7 +174,8 @@ class KubernetesCluster:
             self._cache,
             backend_uid,
             self._settings,
-            ports_outside=self._outside(),
+            ports_outside=self._foreign_ports.holders(),
+            taken_on=self._foreign_ports.nodes(),
             knows_budgets=self._may_make_budgets(backend_uid),
             live=live,
         )
@@ -199,11 +201,6 @@ class KubernetesCluster:
         refused_until = self._budget_refused_until.get(backend_uid, 0)
         return Kind.BUDGET not in self._refused_kinds and time.monotonic() >= refused_until
 
-    def _outside(self) -> dict[int, str]:
-        now = time.monotonic()
-        self._ports_outside = {port: (who, until) for port, (who, until) in self._ports_outside.items() if until > now}
-        return {port: who for port, (who, _) in self._ports_outside.items()}
-
     # -- writing ------------------------------------------------------------------------------------------------------
 
     async def apply(self, action: Action) -> Outcome:
@@ -217,6 +214,8 @@ class KubernetesCluster:
                 return secret
         write = write_of(action, self._settings, datetime.now(UTC))
         outcome = await self._write(write)
+        if isinstance(action, CoolClaim) and action.reason == Reason.PORT_TAKEN and action.claim.node is not None:
+            self._foreign_ports.taken(action.claim.port, action.claim.node.name)
         if isinstance(action, CreateBudget) and not self._is_there(write):
             # A quota, a policy, or somebody else's object of that name: a backend lives without a budget.
             self._budget_refused_until[action.backend.ref.uid] = time.monotonic() + BUDGET_REFUSED_SECONDS
@@ -248,7 +247,7 @@ class KubernetesCluster:
         )
 
     def _held_outside(self, port: int, who: str, outcome: Outcome) -> Outcome:
-        self._ports_outside[port] = who, time.monotonic() + PORT_OUTSIDE_SECONDS
+        self._foreign_ports.held(port, who)
         return outcome
 
     def _is_there(self, write: Write) -> bool:

@@ -23,8 +23,8 @@ from modelbackend_operator.actions import (
 from modelbackend_operator.last_shutdown import outcome_of, requests_cut
 from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.model.observation import Observation
-from modelbackend_operator.model_lease import waiting_since
 from modelbackend_operator.outcome import Applied, Outcome
+from modelbackend_operator.told_in_status import waiting_since
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CALL_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 30)

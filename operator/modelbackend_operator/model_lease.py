@@ -11,10 +11,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from modelbackend_operator.actions import AcquireLease, ReleaseLease, WriteStopRecord
+from modelbackend_operator.conditions import publish
 from modelbackend_operator.decision import Act, Wait
-from modelbackend_operator.deferrals import put_aside, refused_since
+from modelbackend_operator.deferrals import key_of, put_aside, refused_since
 from modelbackend_operator.instances import holds_lease
-from modelbackend_operator.model.backend import Backend
 from modelbackend_operator.model.deferral import Key
 from modelbackend_operator.model.lease import Holder
 from modelbackend_operator.model.observation import Observation
@@ -22,7 +22,7 @@ from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.model.stop import StopReason
 from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
-from modelbackend_operator.timestamps import parse_time
+from modelbackend_operator.told_in_status import waiting_since
 
 LOOK_AGAIN_SECONDS = 10
 REFUSED_SECONDS = 30
@@ -82,14 +82,6 @@ def _await_turn(
     return _acquire(observation, pod, reason)
 
 
-def waiting_since(backend: Backend, pod_uid: str) -> datetime | None:
-    """When this pod began to wait for its turn, as the backend's status remembers."""
-    for entry in backend.status.get("instances") or ():
-        if (entry.get("pod") or {}).get("uid") == pod_uid:
-            return parse_time(entry.get("waitingSince"))
-    return None
-
-
 def _being_shut_down(who: dict[str, str]) -> str:
     return f"{next(iter(who.values()))} is being shut down; this instance of the same model waits for its turn"
 
@@ -111,12 +103,21 @@ def _acquire(observation: Observation, pod: Pod, reason: StopReason) -> Act | No
 
 
 def give_way(observation: Observation, pod: Pod, now: datetime) -> Act | None:
-    """Past its deadline, and what its end needs is refused: recorded, and then its model goes on without it."""
+    """Past its deadline, and what its end needs is refused: recorded, and then its model goes on without it.
+
+    On the pod; in the backend's status, where the pod takes no write either (see `told_in_status.py`).
+    """
     if pod.stop is None or not stop_is_open(pod) or now < pod.stop.deadline:
         return None
     if not any(_is_refused_for_long(observation, uid, now) for uid in (pod.ref.uid, observation.backend_uid)):
         return None
-    return Act(WriteStopRecord(pod, replace(pod.stop, yielded_at=now)))
+    yielding = WriteStopRecord(pod, replace(pod.stop, yielded_at=now))
+    if put_aside(observation, key_of(yielding), now) is None:
+        return Act(yielding)
+    if observation.backend is None:
+        return None
+    pods = tuple(replace(other, stop=yielding.record) if other is pod else other for other in observation.pods)
+    return Act(publish(replace(observation, pods=pods), (), now))
 
 
 def release(observation: Observation, now: datetime) -> Act | None:

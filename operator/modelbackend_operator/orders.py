@@ -2,25 +2,31 @@
 
     modelbackend.dev/force:  "<pod uid> <reason>" or "all <reason>"    end it now, whatever runs
     modelbackend.dev/extend: "<pod uid> <seconds>"                     drain for so much longer than drainSeconds
+    modelbackend.dev/attest: "<pod uid> <reason>"                      no process of it runs any more
 
 An order is first accepted into `status.orders`, with the pods that it is for, and acts on those alone: "all" means the
 pods of that moment and never their successors. It is then recorded in each pod's stop record, and so acts once,
 however often it is applied again or read anew. One that names no pod of this backend, or makes no sense, does nothing
-and is answered there in words.
+and is answered there in words. The end of a pod that holds a port is attested on its PortClaim, which outlives both.
 """
 
-from modelbackend_operator.api import ANNOTATION_EXTEND, ANNOTATION_FORCE, OrderEntry
+from modelbackend_operator.api import ANNOTATION_ATTEST, ANNOTATION_EXTEND, ANNOTATION_FORCE, OrderEntry
 from modelbackend_operator.model.backend import Backend, OrderKind
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
 
-ANNOTATIONS = {OrderKind.FORCE: ANNOTATION_FORCE, OrderKind.EXTEND: ANNOTATION_EXTEND}
+ANNOTATIONS = {
+    OrderKind.FORCE: ANNOTATION_FORCE,
+    OrderKind.EXTEND: ANNOTATION_EXTEND,
+    OrderKind.ATTEST: ANNOTATION_ATTEST,
+}
 TEXT_MAX_CHARACTERS = 256
 EXTENSION_MAX_SECONDS = 604_800
 ALL = "all"
 _HOW = {
     OrderKind.FORCE: 'write "<pod uid> <reason>" or "all <reason>"',
     OrderKind.EXTEND: f'write "<pod uid> <seconds>", with 1 to {EXTENSION_MAX_SECONDS} seconds',
+    OrderKind.ATTEST: 'write "<pod uid> <reason>"',
 }
 
 
@@ -64,6 +70,9 @@ def _judge(observation: Observation, kind: OrderKind, text: str) -> OrderEntry:
         return _refused(kind, text, f"it is not understood and does nothing: {_HOW[kind]}")
     if kind is OrderKind.FORCE and words[0] == ALL:
         return OrderEntry(kind=kind, text=text, pods=tuple(sorted(pods)))
+    claim = next((claim for claim in observation.claims if claim.pod_uid == words[0]), None)
+    if kind is OrderKind.ATTEST and claim is not None:
+        return _refused(kind, text, f"that pod holds port {claim.port}: annotate PortClaim {claim.ref.name} with it")
     pod = pods.get(words[0])
     if pod is None:
         missing = f"this backend has no pod with uid {words[0]}; status.instances names those it has"
@@ -71,12 +80,14 @@ def _judge(observation: Observation, kind: OrderKind, text: str) -> OrderEntry:
     if kind is OrderKind.EXTEND and pod.deleting:
         late = f"pod {pod.ref.name} was told to end already, and a grace period cannot be lengthened"
         return _refused(kind, text, late)
+    if kind is OrderKind.ATTEST and not pod.deleting:
+        return _refused(kind, text, f"pod {pod.ref.name} is not being deleted; delete it first")
     return OrderEntry(kind=kind, text=text, pods=(pod.ref.uid,))
 
 
 def _makes_sense(kind: OrderKind, target: str, what: str) -> bool:
-    if kind is OrderKind.FORCE:
-        return True
+    if kind is not OrderKind.EXTEND:
+        return target != ALL or kind is OrderKind.FORCE
     is_number = what.isascii() and what.isdigit() and len(what) <= len(str(EXTENSION_MAX_SECONDS))
     return target != ALL and is_number and 1 <= int(what) <= EXTENSION_MAX_SECONDS
 

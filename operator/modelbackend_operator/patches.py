@@ -37,6 +37,7 @@ from modelbackend_operator.model.lease import Lease
 from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.model.ref import Ref
 from modelbackend_operator.model.service import Service
+from modelbackend_operator.placement import avoiding
 from modelbackend_operator.pod_patches import pod_patch
 from modelbackend_operator.pod_template import pod
 from modelbackend_operator.settings import Settings
@@ -74,8 +75,10 @@ def _create(action: Create, settings: Settings, now: datetime) -> Write:
     match action:
         case CreateClaim(ordinal=ordinal, port=port):
             kind, body = Kind.CLAIM, claim(backend, ordinal, port)
-        case CreatePod(ordinal=ordinal, name=name, port=port, replaces=replaces):
+        case CreatePod(ordinal=ordinal, name=name, port=port, replaces=replaces, avoided_nodes=avoided):
             kind, body = Kind.POD, pod(backend, ordinal, name, port, settings.server_image, replaces=replaces)
+            if avoided:
+                body["spec"]["affinity"] = avoiding(body["spec"].get("affinity"), avoided)
         case CreateService(name=name, ordinal=None):
             kind, body = Kind.SERVICE, shared_service(backend, name)
         case CreateService(name=name, ordinal=int(ordinal), node_port=int(port), pod_uid=pod_uid):

@@ -6,7 +6,9 @@ connection all leave the process free to run on. Only these words release a port
 NeverStarted          Either the pod was never bound to a node and carries a deletionTimestamp on a live read: from
                       then on the API server refuses the binding (the deletion must come first; an unbound pod that is
                       not being deleted may be bound a moment later). Or the kubelet rejected the pod at admission:
-                      phase Failed, its words "Pod was rejected", and no container was ever made.
+                      phase Failed, its words "Pod was rejected", and no container was ever made. A kubelet that comes
+                      back may say so of a pod that ran before, with its containers missing from that status: one
+                      that is known to have run is not proven by these words, but by what is reported after them.
 ContainersTerminated  The pod is being deleted, its phase is terminal, and every container has ended or was never
                       made. Without deletion `terminated` may be the gap between two restarts of the same container.
 NodeRebooted          The pod's object is gone, and its node is in another boot than in a status that it wrote after the
@@ -46,8 +48,14 @@ def rejected_at_admission(pod: Pod) -> bool:
         and bool(pod.phase_reason)
         and pod.phase_message.startswith("Pod was rejected")
         and not pod.removed_by_pod_gc
+        and not had_run(pod)
         and not any(container.ever_created for container in pod.containers)
     )
+
+
+def had_run(pod: Pod) -> bool:
+    """By our own marks: its server told its identity once, or status told its machine when its container was made."""
+    return pod.serving_condition or pod.withdrawn or pod.told_running
 
 
 def _all_ended(containers: tuple[Container, ...]) -> bool:

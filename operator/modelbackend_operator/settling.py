@@ -33,8 +33,8 @@ from modelbackend_operator.rollout import predecessor
 from modelbackend_operator.withheld import note_return, refuse_attestation, settle_withheld
 from modelbackend_operator.words import missing_words
 
-PORT_TAKEN_SECONDS = 300
-"""How long a port that somebody outside the ledger has taken is offered to nobody."""
+NODE_REMOVED_SECONDS = 3600
+"""How long a machine whose Node was removed is remembered, and its port is offered to no other instance."""
 
 
 def settle_claim(observation: Observation, claim: Claim, now: datetime) -> Act | Wait | None:
@@ -93,8 +93,8 @@ def _free_when_cooled(observation: Observation, claim: Claim, now: datetime) -> 
     if pod_lives(observation, claim.pod_uid) or claim_to_take_back(observation, claim.ordinal) == claim:
         return None
     seconds = observation.ports.reuse_delay_seconds
-    if claim.reason == Reason.PORT_TAKEN:
-        seconds = max(seconds, PORT_TAKEN_SECONDS)
+    if claim.removed_nodes and not claim.terminating:
+        seconds = max(seconds, NODE_REMOVED_SECONDS)
     free_at = claim.since + timedelta(seconds=seconds)
     if now < free_at:
         return Wait(Reason.PORT_COOLING, f"port {claim.port} cools", free_at, claim.ordinal)

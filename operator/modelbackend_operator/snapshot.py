@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from modelbackend_operator.cache import Cache
 from modelbackend_operator.kinds import Kind, Raw, by_backend, by_lease, by_namespace
 from modelbackend_operator.manifests import lease_name
 from modelbackend_operator.model.backend import Backend, Exposure
-from modelbackend_operator.model.claim import Claim
+from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.lease import Lease, ModelStop, ModelWait
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
@@ -23,6 +24,7 @@ from modelbackend_operator.observe.service import service_from
 from modelbackend_operator.reading import entries, mapping, owner_uid
 from modelbackend_operator.settings import NodeRemoved, Settings
 from modelbackend_operator.timestamps import parse_time
+from modelbackend_operator.told_in_status import with_status
 
 
 def observation_of(
@@ -31,15 +33,20 @@ def observation_of(
     settings: Settings,
     *,
     ports_outside: Mapping[int, str],
+    taken_on: Mapping[int, frozenset[str]] | None = None,
     knows_budgets: bool = False,
     live: bool = False,
 ) -> Observation:
-    """`ports_outside`: ports that something other than a claim holds, and what. Servers are not asked here."""
+    """`ports_outside`: ports that something other than a claim holds, and what; `taken_on`: where one is taken.
+
+    Servers are not asked here.
+    """
     found = cache.find(Kind.BACKEND, by_backend(backend_uid))
     backend = backend_from(found[0], allow_host_path=settings.allow_host_path) if found else None
     claims = tuple(claim_from(raw) for raw in cache.find(Kind.CLAIM, by_backend(backend_uid)))
     namespace = namespace_of(cache, backend_uid)
-    pods = tuple(pod_from(raw) for raw in _within(cache, Kind.POD, namespace, backend_uid))
+    status = backend.status if backend is not None else {}
+    pods = tuple(with_status(pod_from(raw), status) for raw in _within(cache, Kind.POD, namespace, backend_uid))
     nodes = _nodes(cache, pods, claims)
     services = tuple(service_from(raw) for raw in _within(cache, Kind.SERVICE, namespace, backend_uid))
     budgets = tuple(budget_from(raw) for raw in _within(cache, Kind.BUDGET, namespace, backend_uid))
@@ -55,11 +62,12 @@ def observation_of(
         nodes={name: node_from(raw) for name, raw in nodes.items()},
         node_troubles={name: words for name, raw in nodes.items() if (words := node_trouble(raw))},
         servers={},
-        ports=_ports(cache, backend, backend_uid, settings, ports_outside),
+        ports=replace(_ports(cache, backend, backend_uid, settings, ports_outside), taken_on=taken_on or {}),
         taken_names=_taken_names(cache, namespace, backend_uid),
         live=live,
         model_stops=tuple(_stops_of_others(cache, backend)),
         model_waits=tuple(_waits_of_others(cache, backend)),
+        other_witnesses=tuple(_witnesses_of_others(cache, namespace, backend_uid)),
         accepts_node_removed=settings.evidence_node_removed is NodeRemoved.ACCEPT,
     )
 
@@ -99,7 +107,9 @@ def _lease(cache: Cache, backend: Backend | None, backend_uid: str, operator_nam
 def _stops_of_others(cache: Cache, backend: Backend | None) -> Iterator[ModelStop]:
     for raw in sharers(cache, backend):
         namespace, name, uid = (raw["metadata"][key] for key in ("namespace", "name", "uid"))
-        for pod in filter(stop_is_open, map(pod_from, _within(cache, Kind.POD, namespace, uid))):
+        status = mapping(raw.get("status"))
+        pods = (with_status(pod_from(pod), status) for pod in _within(cache, Kind.POD, namespace, uid))
+        for pod in filter(stop_is_open, pods):
             yield ModelStop(pod.ref.uid, f"{namespace}/{name}, instance {pod.ordinal}")
 
 
@@ -110,6 +120,12 @@ def _waits_of_others(cache: Cache, backend: Backend | None) -> Iterator[ModelWai
             since = parse_time(entry.get("waitingSince"))
             if since is not None:
                 yield ModelWait(since, uid, f"{namespace}/{name}, instance {entry.get('ordinal')}")
+
+
+def _witnesses_of_others(cache: Cache, namespace: str, backend_uid: str) -> Iterator[Pod]:
+    """Among them those of an earlier backend of the same name."""
+    others = (raw for raw in cache.find(Kind.POD, by_namespace(namespace)) if owner_uid(raw) != backend_uid)
+    yield from (pod for pod in map(pod_from, others) if pod.handed_over is not None)
 
 
 def sharers(cache: Cache, backend: Backend | None) -> tuple[Raw, ...]:
@@ -136,11 +152,17 @@ def _ports(
     taken_by = dict(outside)
     for raw in others:
         owner = raw["spec"]["backend"]
-        taken_by[raw["spec"]["port"]] = f"{owner['namespace']}/{owner['name']}"
+        withheld = claim_from(raw).phase is ClaimPhase.WITHHELD
+        unproven = f" (withheld: pod {_pod_name_of(raw)} is not proven to have ended)" if withheld else ""
+        taken_by[raw["spec"]["port"]] = f"{owner['namespace']}/{owner['name']}{unproven}"
     inside = {port for port in taken_by if any(first <= port <= last for first, last in pools)}
     taken_by = {port: who for port, who in taken_by.items() if port in inside or port == pinned}
     phases = Counter(str(claim_from(raw).phase) for raw in others if raw["spec"]["port"] in inside)
     return Ports(pools, settings.reuse_delay_seconds, frozenset(taken_by), taken_by, phases)
+
+
+def _pod_name_of(claim: Raw) -> str:
+    return str(mapping(mapping(claim.get("status")).get("pod")).get("name", ""))
 
 
 def _taken_names(cache: Cache, namespace: str, backend_uid: str) -> frozenset[str]:

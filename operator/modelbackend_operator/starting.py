@@ -90,7 +90,8 @@ def _make_pod(
         return Act(CreatePod(backend, ordinal, name, None, replaces))
     claim = reserved_claim(observation, ordinal)
     if claim is not None:
-        return Act(CreatePod(backend, ordinal, name, claim.port, replaces))
+        avoided = observation.ports.taken_on.get(claim.port, frozenset())
+        return Act(CreatePod(backend, ordinal, name, claim.port, replaces, avoided))
     cooling = claim_to_take_back(observation, ordinal)
     if cooling is not None:
         return Act(ReserveClaim(cooling))
@@ -121,7 +122,8 @@ def _claim_port(observation: Observation, backend: Backend, ordinal: int, now: d
     own = {claim.port: claim for claim in observation.claims}
     if backend.pinned_port is not None:
         return _claim_pinned(observation, backend, ordinal, own.get(backend.pinned_port), retry_at)
-    for port in probe_order(observation, backend, ordinal):
+    taken_somewhere = observation.ports.taken_on
+    for port in sorted(probe_order(observation, backend, ordinal), key=lambda port: port in taken_somewhere):
         if port not in observation.ports.taken and port not in own:
             return Act(CreateClaim(backend, ordinal, port))
     return Wait(Reason.PORT_POOL_EXHAUSTED, _exhaustion(observation, backend), retry_at, ordinal)

@@ -41,6 +41,8 @@ BUSY_POLL_SECONDS = 5
 """How often one is that has missed its deadline and is waited for."""
 ASK_SILENT_SECONDS = 10
 """How soon a server with a busy limit that did not answer is asked again."""
+UNREACHABLE_SECONDS = 15
+"""So long is a server that fails its probes and does not answer waited for before its deadline is moved up."""
 SHORT_GRACE_WITHOUT_BACKEND_SECONDS = 15
 
 
@@ -169,6 +171,8 @@ def _drain(observation: Observation, pod: Pod, now: datetime) -> Act | Wait | No
         return delete
     if now >= stop.deadline:
         return _past_deadline(observation, pod, stop, server, now) or delete
+    if server is None and _is_unreachable(pod, stop, now):
+        return Act(WriteStopRecord(pod, replace(stop, deadline=now)))
     next_poll = min(now + timedelta(seconds=POLL_SECONDS), stop.deadline)
     if server is None:
         message = "the server does not answer; waiting for it until the drain deadline"
@@ -176,6 +180,12 @@ def _drain(observation: Observation, pod: Pod, now: datetime) -> Act | Wait | No
     if server.state is ServerState.SERVING:
         return Act(DrainServer(pod, stop.deadline))
     return Wait(Reason.DRAINING, FINISHING, next_poll, pod.ordinal)
+
+
+def _is_unreachable(pod: Pod, stop: StopRecord, now: datetime) -> bool:
+    """Its control port is silent and the kubelet's probes fail, too: neither we nor callers reach anything there."""
+    is_broken = bool(pod.containers) and not pod.containers_ready
+    return is_broken and not stop.extended and now >= stop.since + timedelta(seconds=UNREACHABLE_SECONDS)
 
 
 def _is_idle(server: ServerReport | None) -> bool:

@@ -15,6 +15,7 @@ from modelbackend_operator.cluster import ClusterUnavailable
 from modelbackend_operator.kinds import Kind, Raw
 from modelbackend_operator.kubernetes_api import KubernetesApi
 from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.observe.claim import claim_from
 
 POLL_SECONDS = 2.0
 MOST_NAMES = 20
@@ -34,8 +35,8 @@ async def guard(api: KubernetesApi, namespaces: Sequence[str], *, drain: bool, t
     deleted: set[str] = set()
     while True:
         backends, claims = await _what_is_left(api, namespaces, deadline)
-        if not backends and not [claim for claim in claims if _phase(claim) is not ClaimPhase.WITHHELD]:
-            return _farewell(claims)
+        if not backends and not [claim for claim in claims if _is_settled_soon(claim)]:
+            return _farewell([claim for claim in claims if _phase(claim) is ClaimPhase.WITHHELD])
         if backends and not drain:
             raise UninstallRefusedError(
                 f"{_count(backends, 'ModelBackend')} would be left without the operator that ends them: "
@@ -83,7 +84,7 @@ def _late(backends: Sequence[Raw], claims: Sequence[Raw], timeout_seconds: float
             f"after {timeout_seconds:.0f} s {_count(backends, 'ModelBackend')} had not ended. {reasons}. Their "
             "deletion goes on: run helm uninstall again later, with more time (uninstall.timeoutSeconds, --timeout)."
         )
-    cooling = [raw for raw in claims if _phase(raw) is not ClaimPhase.WITHHELD]
+    cooling = [raw for raw in claims if _is_settled_soon(raw)]
     names = ", ".join(raw["metadata"]["name"] for raw in cooling[:MOST_NAMES])
     return f"after {timeout_seconds:.0f} s the operator had not released {names}: see its log, and try again."
 
@@ -100,6 +101,14 @@ def _farewell(withheld: Sequence[Raw]) -> str:
 
 def _phase(claim: Raw) -> ClaimPhase:
     return ClaimPhase(claim.get("status", {}).get("phase", ClaimPhase.RESERVED))
+
+
+def _is_settled_soon(claim: Raw) -> bool:
+    """A withheld one is not; and one whose machine was removed is only kept, for a while, in case that comes back."""
+    phase = _phase(claim)
+    if phase is ClaimPhase.COOLING:
+        return not claim_from(claim).removed_nodes
+    return phase is not ClaimPhase.WITHHELD
 
 
 def _name(raw: Raw) -> str:

@@ -37,6 +37,7 @@ def _is_being_made(pod: Pod) -> bool:
 
 
 def _holder_elsewhere(observation: Observation, pod: Pod) -> Pod | None:
-    witnesses = (other for other in observation.pods if other.handed_over is not None and other.node != pod.node)
+    own = (other for other in observation.pods if other.handed_over is not None)
+    witnesses = (other for other in (*own, *observation.other_witnesses) if other.node != pod.node)
     unproven = (witness for witness in witnesses if evidence_of_end(witness) is None)
     return next((witness for witness in unproven if witness.volume_claims & pod.volume_claims), None)

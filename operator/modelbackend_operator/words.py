@@ -11,7 +11,8 @@ def unconfirmed_words(observation: Observation, pod: Pod) -> str:
     """Of a pod whose object is there."""
     claim = claim_naming(observation, pod)
     where = f" on node {pod.node}" if pod.node else ""
-    on = "its port's PortClaim" if claim is not None else "the ModelBackend"
+    on = "the ModelBackend" if observation.backend is not None else "the pod"
+    on = "its port's PortClaim" if claim is not None else on
     return (
         f"pod {pod.ref.name} ({pod.ref.uid}){where} should have ended and nothing proves it; "
         f"proof is its kubelet's report once the node is back, {_otherwise(pod.ref.uid, on)}"

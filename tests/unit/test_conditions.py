@@ -160,12 +160,12 @@ CONDITIONS: dict[str, tuple[Observation, tuple[Wait, ...], dict[str, str]]] = {
     "asks for nothing": (
         a_world(a_backend(ordinals=())),
         (),
-        {"Ready": "False NoInstances: the spec asks for no instance"},
+        {"Ready": "True NoInstances: the spec asks for no instance"},
     ),
     "is suspended": (
         a_world(a_backend(ordinals=(), suspended=True)),
         (),
-        {"Ready": "False Suspended: spec.suspend is true: no instance runs until it is false again"},
+        {"Ready": "True Suspended: spec.suspend is true: no instance runs until it is false again"},
     ),
     "serves an earlier spec": (
         bound(a_serving_pod(), backend=a_backend(template_hash="hash-2")),
@@ -192,7 +192,7 @@ CONDITIONS: dict[str, tuple[Observation, tuple[Wait, ...], dict[str, str]]] = {
     "cools a port, which concerns nobody": (
         a_world(a_backend(ordinals=()), claims=[a_claim(ClaimPhase.COOLING)]),
         (Wait(Reason.PORT_COOLING, "port 30007 cools", later(15), 0),),
-        {"Ready": "False NoInstances: the spec asks for no instance"},
+        {"Ready": "True NoInstances: the spec asks for no instance"},
     ),
     "serves one of two instances": (
         bound(a_serving_pod(), backend=a_backend(ordinals=(0, 1))),

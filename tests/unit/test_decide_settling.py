@@ -14,6 +14,7 @@ from modelbackend_operator.actions import (
     DeleteClaim,
     DeletePod,
     DeleteService,
+    RecordReturn,
     RemoveClaimFinalizer,
     RemoveFinalizer,
     ReserveClaim,
@@ -30,6 +31,7 @@ from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.model.ref import Ref
 from modelbackend_operator.settling import keep_budget, settle_claim
 from tests.unit.builders import (
+    MACHINE,
     NODE,
     NOW,
     POD_UID,
@@ -164,6 +166,20 @@ def test_a_cooling_port_of_an_ended_instance_is_freed_after_the_reuse_delay_and_
     world = a_world(None, claims=[claim])
     assert decide(world, later(14)) == Wait("PortCooling", "port 30007 cools", later(15), 0)
     assert decide(world, later(15)) == Act(DeleteClaim(claim))
+
+
+def test_a_port_whose_machine_was_removed_is_kept_for_an_hour_with_what_is_known_of_the_machine() -> None:
+    claim = a_claim(COOLING, removed_nodes=(NODE,))
+    world = a_world(None, claims=[claim], nodes={})
+    assert decide(world, later(3599)) == Wait("PortCooling", "port 30007 cools", later(3600), 0)
+    assert decide(world, later(3600)) == Act(DeleteClaim(claim))
+    back = replace(world, nodes={NODE.name: replace(MACHINE, uid="n-2")})
+    assert decide(back, later(1800)) == Act(RecordReturn(claim, NODE))
+
+
+def test_a_claim_that_somebody_deletes_is_not_kept_for_the_sake_of_its_machine() -> None:
+    claim = a_claim(COOLING, removed_nodes=(NODE,), terminating=True)
+    assert decide(a_world(None, claims=[claim], nodes={}), later(15)) == Act(RemoveClaimFinalizer(claim))
 
 
 def test_a_cooling_port_is_not_freed_while_the_ended_pods_object_exists() -> None:

@@ -141,6 +141,8 @@ def test_an_instance_without_a_claim_claims_the_first_port_of_its_own_order() ->
     world = a_world(a_backend())
     order = list(probe_order(world, a_backend(), 0))
     assert action_of(decide(world, NOW)) == CreateClaim(a_backend(), 0, order[0])
+    elsewhere = Ports(((30000, 30085),), 15, frozenset(), taken_on={order[0]: frozenset({"node-1"})})
+    assert action_of(decide(replace(world, ports=elsewhere), NOW)) == CreateClaim(a_backend(), 0, order[1])
     taken = replace(world, ports=Ports(((30000, 30085),), 15, frozenset(order[:2])))
     assert action_of(decide(taken, NOW)) == CreateClaim(a_backend(), 0, order[2])
 

@@ -282,6 +282,34 @@ def test_a_server_of_which_its_kubelet_says_nothing_gets_its_time() -> None:
     assert acted(ending(pod)) == WriteStopRecord(pod, a_stop())
 
 
+BROKEN = a_draining_pod(containers_ready=False, ready=False)
+
+
+def test_a_broken_server_that_is_silent_has_its_deadline_moved_up_and_is_then_ended() -> None:
+    world = ending(BROKEN)
+    assert waited(world, later(14)).reason == "Draining"
+    moved = replace(a_stop(), deadline=later(15))
+    assert acted(world, later(15)) == WriteStopRecord(BROKEN, moved)
+    told = replace(world, pods=(replace(BROKEN, stop=moved),))
+    cut = acted(told, later(15))
+    assert isinstance(cut, WriteStopRecord)
+    assert cut.record.cut == Cut("", None)
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        ending(a_draining_pod()),
+        ending(BROKEN, servers={POD_UID: a_report(ServerState.DRAINING, in_flight=1)}),
+        ending(replace(BROKEN, stop=a_stop(extended="p-uid 60"))),
+        ending(replace(BROKEN, containers=())),
+    ],
+    ids=["its probes pass", "it answers", "the user gave it more time", "its kubelet says nothing of it"],
+)
+def test_the_deadline_stays_where_it_is_when(world: Observation) -> None:
+    assert waited(world, later(29)).reason == "Draining"
+
+
 def test_another_servers_word_does_not_end_a_drain() -> None:
     report = a_report(ServerState.DRAINING, pod_uid="another-pod")
     assert waited(ending(a_draining_pod(), servers={POD_UID: report})).reason == "Draining"

@@ -30,7 +30,9 @@ from modelbackend_operator.deferrals import (
 from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.server import ServerState
+from modelbackend_operator.model_lease import stop_is_open
 from modelbackend_operator.stopping import stop
+from modelbackend_operator.told_in_status import with_status
 from tests.unit.builders import (
     BACKEND_UID,
     NOW,
@@ -203,6 +205,20 @@ def test_a_stop_whose_end_is_refused_past_its_deadline_gives_way_to_others() -> 
     assert acted(world) == record
     given_way = replace(world, pods=(replace(IDLE, stop=record.record),))
     assert isinstance(acted(given_way), ReleaseLease)
+
+
+def test_it_gives_way_in_status_where_its_pod_takes_no_write_at_all() -> None:
+    giving_way = WriteStopRecord(IDLE, replace(a_stop(since=later(-30)), yielded_at=NOW))
+    world = without(STUCK, DeletePod(IDLE, 15), giving_way, times=6)
+    told = acted(world)
+    assert isinstance(told, WriteStatus)
+    assert told.status["instances"][0]["stop"]["yieldedAt"] == "2026-05-04T12:00:00Z"
+    assert world.backend is not None
+    read_back = with_status(IDLE, told.status)
+    assert read_back.stop is not None
+    assert not stop_is_open(read_back)
+    seen = replace(world, backend=replace(world.backend, status=told.status), pods=(read_back,))
+    assert isinstance(acted(seen), ReleaseLease)
 
 
 @pytest.mark.parametrize("times", [1, 5])

@@ -207,3 +207,11 @@ ASKED: dict[str, tuple[Observation, tuple[Suspect, ...]]] = {
 def test_a_port_is_asked_before_it_is_released_on_somebodys_word(case: str) -> None:
     world, suspects = ASKED[case]
     assert ports_to_ask(world) == suspects
+
+
+def test_without_a_backend_and_a_claim_the_end_of_a_pod_is_attested_on_the_pod() -> None:
+    pod = a_terminating_pod(attestation=WORD)
+    assert evidence_of(a_world(None, pods=[pod]), pod) is Evidence.ATTESTED
+    another = a_terminating_pod(attestation=Attestation("another", "x"))
+    assert evidence_of(a_world(None, pods=[another]), another) is None
+    assert evidence_of(a_world(a_backend(), pods=[pod]), pod) is None

@@ -87,6 +87,7 @@ NOT_UNDERSTOOD_EXTEND = (
     'modelbackend.dev/extend: it is not understood and does nothing: write "<pod uid> <seconds>", '
     "with 1 to 604800 seconds"
 )
+NOT_UNDERSTOOD_ATTEST = 'modelbackend.dev/attest: it is not understood and does nothing: write "<pod uid> <reason>"'
 NO_POD = "this backend has no pod with uid p-9; status.instances names those it has"
 
 ANSWERS: dict[str, tuple[str, str, tuple[str, ...], str | None]] = {
@@ -106,6 +107,22 @@ ANSWERS: dict[str, tuple[str, str, tuple[str, ...], str | None]] = {
     "more than a week": ("Extend", f"{POD_UID} 604801", (), NOT_UNDERSTOOD_EXTEND),
     "a number without end": ("Extend", f"{POD_UID} {'9' * 200}", (), NOT_UNDERSTOOD_EXTEND),
     "digits of another script": ("Extend", f"{POD_UID} ٦٠", (), NOT_UNDERSTOOD_EXTEND),
+    "an end that is attested": ("Attest", "p-3 unplugged", ("p-3",), None),
+    "an end that is attested without a reason": ("Attest", "p-3", (), NOT_UNDERSTOOD_ATTEST),
+    "the end of all": ("Attest", "all unplugged", (), NOT_UNDERSTOOD_ATTEST),
+    "the end of a pod of another day": ("Attest", "p-9 unplugged", (), NO_POD),
+    "the end of a pod that lives": (
+        "Attest",
+        "p-4 unplugged",
+        (),
+        "pod smollm2-0 is not being deleted; delete it first",
+    ),
+    "the end of a pod with a port": (
+        "Attest",
+        f"{POD_UID} unplugged",
+        (),
+        "that pod holds port 30007: annotate PortClaim port-30007 with it",
+    ),
     "a novel": ("Force", f"{POD_UID} {'because ' * 64}", (), NOT_UNDERSTOOD_FORCE),
 }
 
@@ -114,6 +131,8 @@ ANSWERS: dict[str, tuple[str, str, tuple[str, ...], str | None]] = {
 def test_an_order_is_answered_when_it_is_for(case: str) -> None:
     kind, text, pods, refused = ANSWERS[case]
     world = ordering(bound(a_serving_pod(), a_serving_pod("p-2", ordinal=1)), **{kind: text})
+    if kind == "Attest":
+        world = replace(world, pods=(*world.pods, a_terminating_pod("p-3"), a_serving_pod("p-4")))
     assert world.backend is not None
     (answer,) = answered(world, world.backend)
     if refused is not None and not refused.startswith("modelbackend.dev/"):

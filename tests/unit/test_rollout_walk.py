@@ -239,7 +239,7 @@ def test_a_suspended_backend_ends_its_instances_and_comes_back_behind_the_same_p
     walk.settle()
     assert not pods(walk)
     assert {reason for _, reason in walk.stops} == {"Suspended"}
-    assert ready_condition(walk) == ("False", "Suspended")
+    assert ready_condition(walk) == ("True", "Suspended")
     assert {c["type"] for c in backend(walk).status["conditions"]} == {"Ready"}
     edit_spec(walk.world, ordinals=(0, 1), suspended=False)
     walk.settle()

@@ -1,10 +1,11 @@
 """From the cache to an observation: what belongs to a backend, and what only looks so."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 from modelbackend_operator.cache import Cache
-from modelbackend_operator.kinds import Kind
+from modelbackend_operator.kinds import Kind, by_backend
 from modelbackend_operator.manifests import lease_name
 from modelbackend_operator.model.lease import ModelStop
 from modelbackend_operator.model.node import Node
@@ -118,6 +119,62 @@ def test_of_a_backend_that_nothing_is_known_of_there_is_nothing_to_see() -> None
     observation = observation_of(Cache(), "unknown", SETTINGS, ports_outside={})
     assert observation.backend is None
     assert (observation.claims, observation.pods, observation.services, observation.lease) == ((), (), (), None)
+
+
+def test_a_withheld_port_says_whose_end_is_not_proven() -> None:
+    """Also of an earlier backend of the same name: the port is not that of this one."""
+    cache = a_cache(type="NodePort", nodePort=30005)
+    put_claim(cache, 30005, "earlier")
+    withheld = {"phase": "Withheld", "pod": {"name": "a-1234-0", "uid": "p"}}
+    (raw,) = cache.all(Kind.CLAIM)
+    cache.put(Kind.CLAIM, {**raw, "metadata": {**raw["metadata"], "resourceVersion": "2"}, "status": withheld})
+    told = "models/of-earlier (withheld: pod a-1234-0 is not proven to have ended)"
+    assert observe(cache).ports.taken_by == {30005: told}
+
+
+def put_pod(cache: Cache, name: str, owner: str, **annotations: str) -> None:
+    body = {"metadata": {**owned(name, name, owner), "annotations": annotations}}
+    cache.put(Kind.POD, body)
+
+
+def test_witnesses_of_others_in_the_namespace_are_seen_and_their_living_pods_are_not() -> None:
+    cache = a_cache()
+    put_pod(cache, "earlier-0", "earlier", **{"modelbackend.dev/unconfirmed": "2026-05-04T12:00:00Z"})
+    put_pod(cache, "other-0", "other")
+    assert [pod.ref.name for pod in observe(cache).other_witnesses] == ["earlier-0"]
+    assert observe(cache).pods == ()
+
+
+def tell_status(cache: Cache, **entry: Any) -> None:
+    (raw,) = cache.find(Kind.BACKEND, by_backend(UID))
+    status = {"instances": [{"ordinal": 0, "pod": {"name": "a-0", "uid": "a-0"}, **entry}]}
+    cache.put(Kind.BACKEND, {**raw, "metadata": {**raw["metadata"], "resourceVersion": "2"}, "status": status})
+
+
+def test_a_pod_is_known_to_have_run_once_status_has_told_its_machine() -> None:
+    cache = a_cache()
+    put_pod(cache, "a-0", UID)
+    assert not observe(cache).pods[0].told_running
+    tell_status(cache, node={"name": "n", "uid": "u"})
+    assert observe(cache).pods[0].told_running
+
+
+def test_a_stop_gives_way_by_the_word_of_status_too() -> None:
+    record = {
+        "since": "2026-05-04T12:00:00Z",
+        "reason": "ScaledDown",
+        "deadline": "2026-05-04T12:00:30Z",
+        "epoch": "l/0",
+    }
+    cache = a_cache()
+    put_pod(cache, "a-0", UID, **{"modelbackend.dev/stop": json.dumps(record)})
+    stop = observe(cache).pods[0].stop
+    assert stop is not None
+    assert stop.yielded_at is None
+    tell_status(cache, stop={**record, "yieldedAt": "2026-05-04T12:01:00Z"})
+    stop = observe(cache).pods[0].stop
+    assert stop is not None
+    assert stop.yielded_at == datetime(2026, 5, 4, 12, 1, tzinfo=UTC)
 
 
 def put_neighbour(cache: Cache, uid: str = "other", model: str = "a", namespace: str = "models") -> None:

@@ -10,6 +10,7 @@ import pytest
 from modelbackend_operator.model.backend import Attestation, Exposure, WhenUnconfirmed
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.pod import Pod
+from tests.sim.looking import REUSE_DELAY_SECONDS
 from tests.sim.world import World
 from tests.unit.builders import ENDED, NODE
 from tests.unit.test_lifecycle_walk import MAIN, a_new_backend, backend, claims, nothing_is_left, pods, serves
@@ -181,7 +182,7 @@ def test_an_instance_that_is_replaced_again_and_again_uses_one_port() -> None:
     assert walk.writes["CreateClaim"] == 1
 
 
-def test_an_instance_whose_port_somebody_else_has_moves_to_another_and_leaves_that_one_alone_for_a_while() -> None:
+def test_an_instance_whose_port_somebody_else_has_moves_to_another_and_does_not_come_back() -> None:
     walk = Walk(World(a_new_backend(exposure=Exposure.HOST_PORT))).settle()
     (pod,), (claim,) = pods(walk), claims(walk)
     run = walk.world.state.runs[pod.ref.uid]
@@ -197,7 +198,7 @@ def test_an_instance_whose_port_somebody_else_has_moves_to_another_and_leaves_th
     assert (cooling.phase, cooling.reason) == (ClaimPhase.COOLING, "PortInUse")
     walk.settle()
     assert [found.port for found in claims(walk)] != [claim.port], walk.told()
-    assert walk.world.now - released_at >= timedelta(seconds=300)
+    assert walk.world.now - released_at >= timedelta(seconds=REUSE_DELAY_SECONDS)
 
 
 # -- a ledger that others edit ----------------------------------------------------------------------------------------

@@ -41,6 +41,11 @@ def test_a_pod_that_is_being_made_for_too_long_waits_for_the_witnesss_volume() -
     assert waited(BEING_MADE, 29) == Wait("Starting", "pod smollm2-0 is being made", later(30), 0)
 
 
+def test_a_witness_of_an_earlier_backend_holds_its_volume_too() -> None:
+    world = a_world(a_backend(), claims=[a_claim()], pods=[BEING_MADE], other_witnesses=(WITNESS,))
+    assert await_volume(world, BEING_MADE, later(30)) == Wait("VolumeHeldByWitness", MESSAGE, None, 0)
+
+
 def test_a_pod_that_no_node_takes_waits_for_it_too() -> None:
     pod = an_unscheduled_pod("new", unschedulable="volume node affinity conflict", volume_claims=WEIGHTS)
     assert waited(pod, 0) == Wait("VolumeHeldByWitness", MESSAGE, None, 0)

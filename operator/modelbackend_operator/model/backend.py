@@ -26,6 +26,8 @@ class OrderKind(StrEnum):
 
     FORCE = "Force"
     EXTEND = "Extend"
+    ATTEST = "Attest"
+    """For a pod that no PortClaim stands for: there it would be attested."""
 
 
 class Rollout(StrEnum):

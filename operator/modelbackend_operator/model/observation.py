@@ -45,6 +45,8 @@ class Observation:
     deferred: Mapping[Key, Deferral] = field(default_factory=dict)
     budgets: tuple[Budget, ...] | None = None
     """None: the operator may not read or make them here, and leaves them alone."""
+    other_witnesses: tuple[Pod, ...] = ()
+    """Witnesses of other backends in the namespace: they may hold a volume that a pod of this one asks for."""
     accepts_node_removed: bool = False
     """The operator is told that a Node object goes only when its machine is gone (evidence.nodeRemoved: Accept)."""
     answering: frozenset[str] = frozenset()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from modelbackend_operator.model.backend import Attestation
 from modelbackend_operator.model.ref import Ref
 from modelbackend_operator.model.stop import StopRecord
 
@@ -89,8 +90,12 @@ class Pod:
     holds neither Lease nor ordinal nor the backend's deletion; its port stays withheld until there is proof."""
     volume_claims: frozenset[str] = frozenset()
     """PersistentVolumeClaims that it mounts."""
+    attestation: Attestation | None = None
+    """For a pod that has neither a PortClaim nor a ModelBackend any more to attest on."""
     labels_intact: bool = True
     """Still labelled as ours; a watch that asks for our label does not show a pod that has lost it."""
+    told_running: bool = False
+    """The backend's status told of its machine, which it does once a container was made there."""
     withdrawn: bool = False
     """Our readiness gate's condition was True once and is False now: it served, and is to serve no more."""
 

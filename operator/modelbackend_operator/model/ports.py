@@ -17,3 +17,5 @@ class Ports:
     """Port to `namespace/name` of who holds it, for messages."""
     taken_in: Mapping[str, int] = field(default_factory=dict)
     """How many claims of others there are in the pools, by phase, for messages; what no claim holds is not counted."""
+    taken_on: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    """Names of nodes on which a server found a port taken lately, by port; elsewhere it is as good as any."""

@@ -6,7 +6,12 @@ from modelbackend_operator.reading import Raw, annotations
 
 
 def orders_from(found: Raw) -> dict[OrderKind, str]:
-    given = {OrderKind.FORCE: found.get(ANNOTATION_FORCE), OrderKind.EXTEND: found.get(ANNOTATION_EXTEND)}
+    names = {
+        OrderKind.FORCE: ANNOTATION_FORCE,
+        OrderKind.EXTEND: ANNOTATION_EXTEND,
+        OrderKind.ATTEST: ANNOTATION_ATTEST,
+    }
+    given = {kind: found.get(name) for kind, name in names.items()}
     return {kind: text for kind, text in given.items() if isinstance(text, str)}
 
 

@@ -17,6 +17,7 @@ from modelbackend_operator.api import (
 from modelbackend_operator.manifests import ordinal_in_name
 from modelbackend_operator.model.pod import Pod, PodPhase
 from modelbackend_operator.observe.containers import any_ended_after, containers_from
+from modelbackend_operator.observe.orders import attestation_from
 from modelbackend_operator.observe.stop import stop_record_from
 from modelbackend_operator.reading import (
     Raw,
@@ -72,6 +73,7 @@ def pod_from(raw: Raw) -> Pod:
         token_made_at=parse_time(annotations(raw).get(ANNOTATION_TOKEN_MADE)),
         handed_over=parse_time(annotations(raw).get(ANNOTATION_UNCONFIRMED)),
         volume_claims=_volume_claims(spec),
+        attestation=attestation_from(raw),
         labels_intact=labels_intact(raw),
         withdrawn=conditions.get(READINESS_GATE, {}).get("status") == "False",
     )
