@@ -135,10 +135,14 @@ def counts_nothing(observation: Observation, now: Any) -> Iterator[Any]:
     return iter(())
 
 
-def leads_as_long_as_others_wait(election: Any) -> bool:
-    """As if a leader had as long as its candidates wait."""
+def as_long_as_others_wait(election: Any) -> float:
+    """As if a leader had as long as its candidates wait, and a little more."""
     late = election._timing.lease_seconds - election._timing.renew_deadline_seconds
-    return bool(asyncio.get_running_loop().time() < election._leads_until + late + 1)
+    return max(0.0, election._leads_until + late + 1 - asyncio.get_running_loop().time())
+
+
+def leads_as_long_as_others_wait(election: Any) -> bool:
+    return as_long_as_others_wait(election) > 0
 
 
 def free_by_its_own_clock(election: Any, spec: Any) -> bool:

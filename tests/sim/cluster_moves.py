@@ -121,7 +121,8 @@ def _as_the_kubelet_sees_it(pod: Pod, run: Run | None) -> dict[str, object]:
             "containers": (ENDED,) if run is not None or _ever_made(pod) else (NEVER_MADE,),
             "containers_changed_after_pod_gc": pod.removed_by_pod_gc and bool(pod.containers),
         }
-    return {**unready, "phase": PodPhase.RUNNING, "containers": (ENDED,)} if run is not None else {}
+    phase = pod.phase if pod.phase.terminal else PodPhase.RUNNING
+    return {**unready, "phase": phase, "containers": (ENDED,)} if run is not None else {}
 
 
 def _ever_made(pod: Pod) -> bool:

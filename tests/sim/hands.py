@@ -51,12 +51,12 @@ USERS = frozenset(
     }
 )
 FAULTS = frozenset(
-    {"kubelet stops", "machine dies", "Node removed", "out of service", "crash", "hang", "reject", "forget"}
+    {"kubelet stops", "machine dies", "Node removed", "out of service", "crash", "hang", "reject", "forget", "blank"}
 )
 ON_BACKENDS = frozenset(
     {"delete", "delete in the foreground", "edit", "pin", "suspend", "resume", "strip backend", "wipe status"}
 )
-ON_PODS = frozenset({"evict", "reject", "forget", "strip pod", "tear out pod", "force", "edit labels"})
+ON_PODS = frozenset({"evict", "reject", "forget", "blank", "strip pod", "tear out pod", "force", "edit labels"})
 ON_OTHERS = frozenset({"attest", "delete claim", "delete Service", "delete Lease", "delete namespace"})
 HEALING = frozenset({"kubelet returns", "machine boots", "unhang"})
 
@@ -125,8 +125,12 @@ def _on_pod(world: World, pod: Pod) -> Iterator[Hand]:
     uid = pod.ref.uid
     if not pod.deleting:
         yield Hand("evict", f"evict {uid}", partial(world.delete_pod, pod))
-        if pod.node and uid not in world.state.runs and not pod.phase.terminal:
-            yield Hand("reject", f"{pod.node} rejects {uid}", partial(_reject, world, pod))
+        if pod.node and world.state.machines[pod.node].works and not pod.phase.terminal:
+            run = world.state.runs.get(uid)
+            if run is None or not run.alive:
+                yield Hand("reject", f"{pod.node} rejects {uid}", partial(_reject, world, pod))
+            elif pod.containers:
+                yield Hand("blank", f"the kubelet of {uid} restarts, and tells of no container", _blank(world, pod))
     if pod.has_finalizer:
         yield Hand("strip pod", f"strip the finalizer of {uid}", partial(world.edit, pod, has_finalizer=False))
     yield Hand("tear out pod", f"tear {uid} out past its finalizer", partial(world.remove, pod))
@@ -143,7 +147,17 @@ def _forget(world: World, uid: str) -> None:
 
 
 def _reject(world: World, pod: Pod) -> None:
-    world.edit(pod, phase=PodPhase.FAILED, phase_reason="UnexpectedAdmissionError", phase_message=REJECTION)
+    """Also of a pod that ran there before its machine died: seen on Kubernetes 1.35, without a word of its containers.
+
+    Those come with the kubelet's next report.
+    """
+    why = {"phase_reason": "UnexpectedAdmissionError", "phase_message": REJECTION}
+    world.edit(pod, phase=PodPhase.FAILED, containers=(), containers_ready=False, ready=False, **why)
+
+
+def _blank(world: World, pod: Pod) -> Callable[[], object]:
+    """Seen on Kubernetes 1.35: phase Running and no container statuses, while the server answers."""
+    return partial(world.edit, pod, containers=(), containers_ready=False, ready=False)
 
 
 def _on_others(world: World) -> Iterator[Hand]:

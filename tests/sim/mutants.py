@@ -363,6 +363,7 @@ MUTANTS = (
         None,
         ((rollout._await_turn, broken.whatever_else_serves),),
         tests="tests/unit/test_rollout.py",
+        quick=False,
     ),
     Mutant(
         "Rollout",
@@ -370,6 +371,7 @@ MUTANTS = (
         None,
         ((rollout._first_absent, broken.nobody),),
         tests="tests/unit/test_rollout.py",
+        quick=False,
     ),
     Mutant(
         "RestartBudget",
@@ -377,6 +379,7 @@ MUTANTS = (
         None,
         ((rollout.failures, broken.counts_nothing),),
         tests="tests/unit/test_rollout.py",
+        quick=False,
     ),
     Mutant(
         "RestartBudget",
@@ -384,13 +387,18 @@ MUTANTS = (
         None,
         ((restarts.exhausted, lambda *_: False),),
         tests="tests/unit/test_rollout.py",
+        quick=False,
     ),
     Mutant(
         "OneLeader",
         "a leader counts for as long as its candidates wait",
         None,
-        world=((electing.Election, "is_leader", property(broken.leads_as_long_as_others_wait)),),
+        world=(
+            (electing.Election, "is_leader", property(broken.leads_as_long_as_others_wait)),
+            (electing.Election, "_remaining_seconds", broken.as_long_as_others_wait),
+        ),
         tests="tests/unit/test_election.py",
+        quick=False,
     ),
     Mutant(
         "OneLeader",
@@ -398,6 +406,7 @@ MUTANTS = (
         None,
         world=((electing.Election, "_is_free", broken.free_by_its_own_clock),),
         tests="tests/unit/test_election.py",
+        quick=False,
     ),
     Mutant(
         "eventually",
