@@ -130,6 +130,10 @@ spec: venv ## The protocol as a specification: every state of small worlds, by T
 docs: ## The documentation site, into build/docs; a dead link is an error
 	@tools/step docs tools/docs
 
+.PHONY: coverage
+coverage: venv ## Which branches of the rules the tests take: all, or it fails (STEPS=20000 of the simulator)
+	@tools/step coverage tools/coverage
+
 .PHONY: docs-diagrams
 docs-diagrams: venv ## Write docs/lifecycle.md anew from walks of the real rules, and docs/promises.md from its tables
 	@$(PY) -m tests.model.lifecycle
