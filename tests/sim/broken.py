@@ -138,7 +138,8 @@ def counts_nothing(observation: Observation, now: Any) -> Iterator[Any]:
 def as_long_as_others_wait(election: Any) -> float:
     """As if a leader had as long as its candidates wait, and a little more."""
     late = election._timing.lease_seconds - election._timing.renew_deadline_seconds
-    return max(0.0, election._leads_until + late + 1 - asyncio.get_running_loop().time())
+    remaining: float = election._leads_until + late + 1 - asyncio.get_running_loop().time()
+    return max(0.0, remaining)
 
 
 def leads_as_long_as_others_wait(election: Any) -> bool:
