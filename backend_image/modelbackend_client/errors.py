@@ -11,6 +11,8 @@ from google.rpc.status_pb2 import Status
 
 DETAILS_KEY = "grpc-status-details-bin"
 DOMAIN = "modelbackend.dev"
+NEVER_SENT = "failed to connect to all addresses"
+"""gRPC's own words for a call that found no connection to be sent on."""
 
 
 class CallError(Exception):
@@ -56,11 +58,13 @@ def from_rpc(error: grpc.RpcError | grpc.aio.AioRpcError, *, begun: bool = False
         for wanted in (info, retry, bad):
             if detail.Is(wanted.DESCRIPTOR):
                 detail.Unpack(wanted)
+    unsent = code is grpc.StatusCode.UNAVAILABLE and message.startswith(NEVER_SENT) and not details and not begun
     return CallError(
         code,
         message,
         reason=info.reason,
-        not_started=info.metadata.get("not_started") == "true" and not begun,
+        not_started=unsent or (info.metadata.get("not_started") == "true" and not begun),
+        is_no_connection=unsent,
         retry_after_seconds=retry.retry_delay.ToTimedelta().total_seconds() if retry.HasField("retry_delay") else None,
         field=bad.field_violations[0].field if bad.field_violations else "",
     )

@@ -149,6 +149,15 @@ async def test_nobody_there_is_said_with_the_address() -> None:
     assert f"{LOOPBACK}:1: UNAVAILABLE" in errors
 
 
+async def test_a_call_that_finds_its_server_gone_was_never_sent_and_says_so(tiny: Path) -> None:
+    async with running(tiny) as server:
+        client = Client(server.address)
+        await asyncio.to_thread(client.tokenize, "the")
+    with client, pytest.raises(CallError) as raised:
+        await asyncio.to_thread(client.tokenize, "the")
+    assert (raised.value.not_started, raised.value.is_no_connection) == (True, True), raised.value
+
+
 async def test_the_synchronous_client_does_what_the_other_does(tiny: Path, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret")
     async with running(tiny, until_serving=False, uid="uid-1", control_token_file=tmp_path / "token") as server:
