@@ -12,12 +12,14 @@ import aiohttp
 
 from .cache import Folder, Partial, Record
 from .failures import PASSING, Failure, FetchError
+from .gguf_header import MAGIC, BadHeaderError, Header, MoreNeededError, read_header
 from .settings import Settings
 from .sources import Source, Version
 from .transport import REFUSAL_BYTES, Answer, get
 
 BLOCK_BYTES = 2**20
-MAGIC = b"GGUF"
+FIRST_LOOK_BYTES = 2**20
+"""After so many, and at each doubling, the header is read, until it has come whole."""
 _CONTENT_RANGE = re.compile(r"^bytes (\d+)-(\d+)/(\d+)$")
 
 Progress = Callable[[int, int | None], None]
@@ -71,6 +73,8 @@ class Download:
                         return kept
                     return self._publish(partial, wanted)
                 except FetchError as failure:
+                    if failure.code is Failure.NOT_A_MODEL:
+                        partial.discard()
                     in_vain = 0 if partial.size_bytes > before_bytes else in_vain + 1
                     if failure.code not in PASSING or in_vain >= self._settings.tries:
                         raise
@@ -143,21 +147,57 @@ class Download:
         return total_bytes
 
     async def _receive(self, answer: Answer, partial: Partial) -> None:
+        look_at: int | None = max(FIRST_LOOK_BYTES, partial.size_bytes)
         async for block in answer.content.iter_chunked(BLOCK_BYTES):
             if partial.size_bytes < len(MAGIC):
                 _check_magic(block, partial)
             partial.append(block)
             self._progress(partial.size_bytes, partial.total_bytes)
+            if look_at is not None and partial.size_bytes >= look_at:
+                look_at = None if self._check_header(partial) else 2 * partial.size_bytes
+
+    def _check_header(self, partial: Partial) -> bool:
+        """Whether it has come whole. Raises FetchError for a model that cannot be served, however it goes on."""
+        try:
+            with partial.path.open("rb") as file:
+                header = read_header(file, partial.size_bytes)
+        except MoreNeededError:
+            return False
+        except BadHeaderError as error:
+            words = f"{partial.name} begins like a GGUF file, but {error}. Put a whole and sound file there."
+            raise FetchError(Failure.NOT_A_MODEL, words) from None
+        self._check_length(header, partial)
+        self._check_context(header)
+        return True
+
+    def _check_length(self, header: Header, partial: Partial) -> None:
+        if partial.total_bytes is not None and partial.total_bytes < header.least_bytes:
+            raise FetchError(
+                Failure.NOT_A_MODEL,
+                f"{partial.name} has {partial.total_bytes} bytes, and by its header at least {header.least_bytes}: it "
+                "was cut off before it came to its source. Put the whole file there.",
+            )
+
+    def _check_context(self, header: Header) -> None:
+        wanted, trained = self._settings.context_length, header.trained_context_length
+        if wanted is not None and trained is not None and wanted > trained:
+            raise FetchError(
+                Failure.BAD_CONFIGURATION,
+                f"a context of {wanted} tokens is more than the {trained} this model ({header.architecture}) was "
+                "trained with. Set a smaller runtime.contextLength, or take another model.",
+            )
 
     def _publish(self, partial: Partial, wanted: Wanted) -> Record:
         if partial.size_bytes == 0:
-            partial.discard()
             raise FetchError(Failure.NOT_A_MODEL, f"{wanted.name} is empty. Put the model's file there.")
         expected = wanted.sha256 or partial.version.sha256
         if expected and partial.sha256 != expected:
             failure = _wrong_checksum(wanted.name, partial.sha256, expected)
             self._folder.refuse(partial)
             raise failure
+        partial.total_bytes = partial.size_bytes
+        if not self._check_header(partial):
+            raise FetchError(Failure.NOT_A_MODEL, f"{wanted.name} ends within its header. Put the whole file there.")
         return self._folder.publish(partial, partial.version)
 
 

@@ -149,6 +149,7 @@ def _environment(spec: ModelBackendSpec, source: Fetched) -> list[Raw]:
         "SOURCE": json.dumps(_place(source), sort_keys=True),
         "TARGET": model_path(spec.model),
         "SHA256": spec.model.sha256,
+        "CONTEXT_LENGTH": spec.runtime.context_length,
         "OFFLINE": "true" if spec.model.cache is not None and spec.model.cache.offline else None,
         "HEADERS_FOLDER": HEADERS_PATH if isinstance(source, HttpSource) and source.headers_secret_ref else None,
         "CA_FILE": f"{CA_PATH}/{CA_FILE}" if _ca_bundle(spec.model.source) is not None else None,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import struct
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -20,12 +21,13 @@ from tests.server.process import Process
 PATIENCE_SECONDS = 30.0
 NO_PATIENCE: dict[str, Any] = {"first_pause_seconds": 0.001, "longest_pause_seconds": 0.002, "tries": 2}
 MEBIBYTE = 2**20
+NO_TENSORS = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)
 
 
 def model_bytes(size: int = 100_000, seed: int = 0) -> bytes:
-    """Begins as a GGUF file does; what follows differs with each seed and at each place."""
+    """A GGUF file that says that it holds nothing; what follows differs with each seed and at each place."""
     block = hashlib.shake_256(str(seed).encode()).digest(min(size, MEBIBYTE))
-    return (b"GGUF" + block * (size // len(block) + 1))[:size]
+    return (NO_TENSORS + block * (size // len(block) + 1))[:size]
 
 
 def sha256(content: bytes) -> str:
