@@ -21,7 +21,7 @@ from tests.apiserver.operator_account import NAMESPACE, operator_kubeconfig
 
 pytestmark = pytest.mark.apiserver
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60
 OPERATORS_PORTS = "32000-32767"
 """What operators choose from. Their Services outlive their tests, and the tests' own numbers are all below."""
 GROUP = "/apis/modelbackend.dev/v1alpha1"

@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from tests.apiserver.harness import Answer, ApiServer, await_condition
-from tests.apiserver.test_process import GROUP, claims_of, is_let_through, make_backend, operator, pods
+from tests.apiserver.test_process import (
+    GROUP,
+    PATIENCE_SECONDS,
+    claims_of,
+    is_let_through,
+    make_backend,
+    operator,
+    pods,
+)
 from tests.chart.conftest import Helm
 
 pytestmark = pytest.mark.apiserver
@@ -41,7 +49,7 @@ def test_strangers_cannot_free_what_is_not_proven_free_and_the_operator_can(
 ) -> None:
     with operator(account, tmp_path / "log", reuse_delay_seconds="0"):
         path = make_backend(policed, namespace)
-        await_condition("the gate to open", lambda: is_let_through(policed, namespace), 30)
+        await_condition("the gate to open", lambda: is_let_through(policed, namespace), PATIENCE_SECONDS)
         (pod,), (claim,) = pods(policed, namespace), claims_of(policed, namespace)
         pod_path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
         claim_path = f"{GROUP}/portclaims/{claim['metadata']['name']}"
@@ -51,8 +59,8 @@ def test_strangers_cannot_free_what_is_not_proven_free_and_the_operator_can(
         refused(now, "is not deleted with grace period 0")
         assert policed.merge(path, {"metadata": {"labels": {"mine": "yes"}}}).status == 200
         assert policed.request("DELETE", path).status == 200
-        await_condition("the end", lambda: policed.get(path).status == 404, 30)
-        await_condition("the port to be free", lambda: not claims_of(policed, namespace), 30)
+        await_condition("the end", lambda: policed.get(path).status == 404, PATIENCE_SECONDS)
+        await_condition("the port to be free", lambda: not claims_of(policed, namespace), PATIENCE_SECONDS)
 
 
 def test_the_spec_of_a_backend_that_is_being_deleted_is_kept(policed: ApiServer, namespace: str) -> None:

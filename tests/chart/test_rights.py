@@ -97,4 +97,6 @@ def test_an_operator_for_some_namespaces_needs_rights_in_those_only_and_leaves_t
     helm.upgrade()
     with operator(account, tmp_path / "last", reuse_delay_seconds="0"):
         assert server.request("DELETE", path).status == 200
-        await_condition("the end", lambda: server.get(path).status == 404 and not claims_of(server, other), 30)
+        await_condition(
+            "the end", lambda: server.get(path).status == 404 and not claims_of(server, other), PATIENCE_SECONDS
+        )

@@ -15,7 +15,16 @@ import pytest
 
 from tests.apiserver.conftest import api_server, namespace
 from tests.apiserver.harness import ApiServer, await_condition
-from tests.apiserver.test_process import GROUP, account, claims_of, is_let_through, make_backend, operator, pods
+from tests.apiserver.test_process import (
+    GROUP,
+    PATIENCE_SECONDS,
+    account,
+    claims_of,
+    is_let_through,
+    make_backend,
+    operator,
+    pods,
+)
 
 pytestmark = pytest.mark.apiserver
 __all__ = ["account", "api_server", "namespace"]
@@ -37,7 +46,7 @@ def every_version(server: ApiServer, namespace: str, log: Path) -> Iterator[list
         watch = subprocess.Popen([*command, "--watch", "--output-watch-events"], stdout=output)
     try:
         yield found
-        await_condition("the watch to tell the end", lambda: '"DELETED"' in log.read_text(), 30)
+        await_condition("the watch to tell the end", lambda: '"DELETED"' in log.read_text(), PATIENCE_SECONDS)
     finally:
         watch.terminate()
         watch.wait()
@@ -74,10 +83,10 @@ def test_over_a_whole_life_spec_and_metadata_stay_byte_for_byte_but_for_the_fina
         operator(account, tmp_path / "log", reuse_delay_seconds="0"),
     ):
         path = make_backend(api_server, namespace, replicas=2)
-        await_condition("two pods", lambda: len(pods(api_server, namespace)) == 2, 30)
-        await_condition("a gate to open", lambda: is_let_through(api_server, namespace), 30)
+        await_condition("two pods", lambda: len(pods(api_server, namespace)) == 2, PATIENCE_SECONDS)
+        await_condition("a gate to open", lambda: is_let_through(api_server, namespace), PATIENCE_SECONDS)
         assert api_server.request("DELETE", path).status == 200
-        await_condition("the end", lambda: api_server.get(path).status == 404, 30)
+        await_condition("the end", lambda: api_server.get(path).status == 404, PATIENCE_SECONDS)
     assert len(versions) > 4
     assert len({as_in_git(raw) for raw in versions}) == 1
     user = versions[0]["metadata"]["managedFields"][0]["manager"]
@@ -94,7 +103,7 @@ def test_the_same_manifest_applied_a_thousand_times_changes_nothing(
     manifest["metadata"] = {"name": "smollm2", "namespace": namespace}
     with operator(account, tmp_path / "log"):
         apply_often(api_server, path, manifest, 1)
-        await_condition("the gate to open", lambda: is_let_through(api_server, namespace), 30)
+        await_condition("the gate to open", lambda: is_let_through(api_server, namespace), PATIENCE_SECONDS)
         settled = until_quiet(api_server, path)
         events = f"/api/v1/namespaces/{namespace}/events"
         told = len(api_server.get(events).body["items"])
