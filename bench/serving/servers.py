@@ -74,7 +74,7 @@ def ours(model: Path, threads: int, *, embed: bool = False) -> Iterator[Server]:
     command = [
         *(sys.executable, "-m", "modelbackend_server", f"--model={model}", f"--listen-address={LOOPBACK}"),
         *("--grpc-port=0", "--http-port=0", "--control-port=0", "--metrics-port=0"),
-        *(*shape, f"--threads={threads}"),
+        *(*shape, f"--threads={threads}", "--name=bench"),
     ]
     environment = os.environ | {"PYTHONPATH": str(BACKEND_IMAGE)}
     with tempfile.TemporaryFile() as log, _running(command, environment, log) as process:
