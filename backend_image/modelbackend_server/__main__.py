@@ -23,18 +23,7 @@ def main() -> NoReturn:
 
     from . import log, variants
     from .exits import Exit, ExitCode, UnservableError, write_termination_log
-    from .settings import ENVIRONMENT_PREFIX, Settings, parse
-
-    async def serve(settings: Settings) -> Exit:
-        # Most of what a start imports; the CPU code is tried out meanwhile.
-        from .server import Server
-
-        # What was imported stays: the collector of cycles need not walk over it again and again.
-        gc.freeze()
-        server = Server(settings)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, server.on_signal)
-        return await server.serve()
+    from .settings import ENVIRONMENT_PREFIX, parse
 
     log.configure("info")
     termination_log = Path(os.environ.get(f"{ENVIRONMENT_PREFIX}TERMINATION_LOG", "/dev/termination-log"))
@@ -44,8 +33,20 @@ def main() -> NoReturn:
         termination_log = settings.termination_log
         log.logger().info("starting", **settings.model_dump(mode="json"))
         variants.first_trial()
+        # Most of what a start imports, while the CPU code is tried out.
+        from .server import Server
+
+        # What was imported stays: the collector of cycles need not walk over it again and again.
+        gc.freeze()
+
+        async def serve() -> Exit:
+            server = Server(settings)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, server.on_signal)
+            return await server.serve()
+
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            ended = runner.run(serve(settings))
+            ended = runner.run(serve())
     except UnservableError as refusal:
         ended = refusal.exit
     report = log.logger().info if ended.code is ExitCode.DRAINED else log.logger().error

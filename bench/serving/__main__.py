@@ -8,9 +8,11 @@ Both have the weights loaded at once and run in turn. Figures are medians of the
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import platform
+import signal
 from collections.abc import AsyncIterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -89,6 +91,10 @@ async def main() -> None:
     machine = f"{_cpu()}, {os.cpu_count()} CPUs, {arguments.threads} threads each, {arguments.repeats} runs"
     print(f"{machine}, load average {os.getloadavg()[0]:.1f} before")
     print(HEAD)
+    running = asyncio.current_task()
+    assert running is not None
+    # Ended from outside, it takes its servers with it.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     rows = []
     async for row in measured(chosen, arguments.model, arguments.threads, arguments.repeats):
         rows.append(row)
