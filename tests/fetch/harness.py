@@ -18,7 +18,7 @@ from modelbackend_fetch.progress import Meter
 from modelbackend_fetch.settings import read_settings
 from tests.server.process import Process
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 170.0
 NO_PATIENCE: dict[str, Any] = {"first_pause_seconds": 0.001, "longest_pause_seconds": 0.002, "tries": 2}
 MEBIBYTE = 2**20
 NO_TENSORS = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)
