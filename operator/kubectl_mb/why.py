@@ -42,7 +42,7 @@ def _headline(sight: Sight, causes: Sequence[Cause]) -> str:
     if sight.backend is None:
         return f"{sight.title}: there is no such ModelBackend any more, but ports are still kept for it"
     ready = condition(sight.status, Condition.READY)
-    serves = ready is not None and ready.status == "True"
+    serves = ready is not None and ready.status == "True" and bool(sight.status.ready_replicas)
     state = click.style("serves", fg="green") if serves else click.style("does not serve", fg="red")
     if not serves and sight.status.endpoints:
         state = click.style("serves, but not all that is asked for", fg="yellow")

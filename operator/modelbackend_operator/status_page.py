@@ -12,6 +12,7 @@ from modelbackend_operator.api import Condition, Instance, ModelBackendStatus, P
 from modelbackend_operator.kinds import Raw
 from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.reading import mapping
+from modelbackend_operator.reasons import Reason
 
 REFRESH_SECONDS = 5
 NONE = "–"
@@ -112,7 +113,7 @@ def _state(raw: Raw, status: ModelBackendStatus) -> tuple[Cell, str]:
         return ("being deleted", "wait"), ready.message if ready is not None else NONE
     if stalled is not None:
         return (f"stalled: {stalled.reason}", "bad"), stalled.message
-    if ready is not None and ready.status == "True":
+    if ready is not None and ready.status == "True" and ready.reason == Reason.READY:
         return ("ready", "good"), NONE
     return (ready.reason if ready is not None else "not looked at yet", "wait"), ready.message if ready else NONE
 
