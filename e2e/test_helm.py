@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.backends import Backend, claims_of, generate
+from e2e.backends import WEIGHTS, Backend, claims_of, generate
 from e2e.conftest import ROOT, SETTINGS
 from e2e.helm.chart import CHART, NAMESPACE, RELEASE
 from e2e.helm.programs import build
-from e2e.kubectl import Kubectl, Object
+from e2e.kubectl import Kubectl, Object, until
+from e2e.weights import LOADER, loader_pod
+from modelbackend_operator.api import CONTROL_PORT, GRPC_PORT, HTTP_PORT
 
 Make = Callable[..., Backend]
 DEPLOYMENT = ("deployment/modelbackend-operator", "-n", NAMESPACE)
@@ -148,3 +150,26 @@ def test_an_uninstall_is_refused_under_live_backends_and_a_draining_one_ends_the
     again = backend("again")
     again.until_ready()
     assert crd_uids(kubectl) == kinds
+
+
+def test_the_control_port_is_the_operators_alone_where_the_chart_is_told_so(
+    helm: Helm, kubectl: Kubectl, backend: Make, namespace: str
+) -> None:
+    helm.upgrade(networkPolicy={"backends": [{"namespace": namespace}]})
+    one = backend("behind-a-policy")
+    one.until_ready()
+    (pod,) = one.pods()
+    kubectl.apply(loader_pod(namespace, WEIGHTS))
+    kubectl.run("wait", "--for=condition=Ready", f"pod/{LOADER}", "-n", namespace, "--timeout=120s")
+
+    def reaches(port: int) -> bool:
+        connect = f"import socket; socket.create_connection(('{pod['status']['podIP']}', {port}), 3)"
+        command = kubectl.command("exec", LOADER, "-n", namespace, "--", "python3", "-c", connect)
+        return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+
+    until("the policy to be in force", lambda: not reaches(CONTROL_PORT))
+    assert reaches(GRPC_PORT)
+    assert reaches(HTTP_PORT)
+    kubectl.delete("pod", LOADER, namespace, "--grace-period=1")
+    one.delete()
+    one.until_gone()  # long before its drain deadline: the control port told the operator that it is idle
