@@ -9,10 +9,15 @@ import sys
 import time
 
 from images.steps import StepError
+from modelbackend_operator.model.backend import Exposure
+from tests.model.check_trace import RefusedError, replay, traces_of
 from tests.model.mutants import MUTANTS
 from tests.model.scopes import FULL, PROMISES, QUICK, SPECIFICATION
 from tests.model.tlc import Result, check
+from tests.model.traced_simulation import simulated
 
+RUNS = 3
+"""Of the simulator, of each exposure, replayed when nobody is in a hurry."""
 COUNTED = re.compile(r"^<(\w+) line (\d+), .*?(?:\((\d+) \d+ \d+ \d+\))?>: [\d,]+:([\d,]+)$", re.MULTILINE)
 EVALUATED = re.compile(r"^ *\|*line (\d+), col (\d+) to .* of module ModelBackend: [1-9]", re.MULTILINE)
 
@@ -83,12 +88,24 @@ def kill_mutants() -> list[str]:
     return failures
 
 
+def replay_runs() -> list[str]:
+    """Runs of the simulator must be behaviours of the specification; answers with one that is none."""
+    runs = [(exposure, str(seed)) for exposure in Exposure for seed in range(RUNS)]
+    try:
+        taken = replay([trace for exposure, seed in runs for trace in traces_of(simulated(seed, exposure))])
+    except RefusedError as refused:
+        return [str(refused)]
+    print(f"    {len(runs)} runs of the simulator, {taken.total()} writes of {len(taken)} kinds: followed", flush=True)
+    return []
+
+
 def main() -> None:
     quick = sys.argv[1:] == ["quick"]
     started = time.monotonic()
     try:
         failures, taken = search(quick)
         failures += kill_mutants()
+        failures += [] if quick else replay_runs()
     except StepError as failure:
         sys.exit(str(failure))
     missing = set[str]() if quick else actions_declared() - taken

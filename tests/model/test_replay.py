@@ -6,16 +6,12 @@ from typing import Any
 
 import pytest
 
-from modelbackend_operator.model.backend import Exposure
 from tests.model.__main__ import actions_declared
 from tests.model.check_trace import RefusedError, Trace, followed, replay, traces_of
 from tests.model.scopes import SPECIFICATION
-from tests.model.traced_simulation import simulated
 from tests.model.walks import WALKS, whole_life
 
 Lines = list[dict[str, Any]]
-SIMULATED = {Exposure.NODE_PORT: 4, Exposure.HOST_PORT: 3, Exposure.CLUSTER_IP: 3}
-"""How many runs of the simulator are replayed, of each exposure."""
 
 
 def test_every_walk_is_a_behaviour_of_the_specification_and_together_they_take_every_write() -> None:
@@ -24,12 +20,6 @@ def test_every_walk_is_a_behaviour_of_the_specification_and_together_they_take_e
     happenings = SPECIFICATION.partition("(* --- the cluster")[2]
     writes = {name for name in actions_declared() if f"\n{name}" not in happenings}
     assert sorted(writes - set(taken)) == []
-
-
-def test_runs_of_the_simulator_are_behaviours_of_the_specification() -> None:
-    runs = [(exposure, str(n)) for exposure, count in SIMULATED.items() for n in range(count)]
-    taken = replay([trace for exposure, seed in runs for trace in traces_of(simulated(seed, exposure))])
-    assert taken.total() > 300
 
 
 # -- negative controls ------------------------------------------------------------------------------------------------
