@@ -16,6 +16,8 @@ from tests.kubectl.examples import FOLDER
 
 __all__ = ["api_server", "commands", "namespace"]
 
+PATIENT = {name: {"wait_seconds": 120.0} for name in ("force", "extend", "attest")}
+"""For the operator's answer, on a machine that does much else."""
 REWRITES = os.environ.get("GOLDEN") == "1"
 
 
@@ -28,7 +30,7 @@ class Shell:
 
     def type(self, *words: str, stdin: str = "", color: bool = False) -> Result:
         flags = [f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}"]
-        return CliRunner().invoke(cli, [*words, *flags], input=stdin, color=color)
+        return CliRunner().invoke(cli, [*words, *flags], input=stdin, color=color, default_map=PATIENT)
 
     def shows(self, *words: str, stdin: str = "") -> str:
         """Standard output of a command that succeeds."""

@@ -148,7 +148,7 @@ def test_kubectl_finds_the_plugin_and_completes_the_names_of_its_objects(
 
     def kubectl(*words: str) -> str:
         command = ["kubectl", *words]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=180).stdout
 
     assert "smollm2" in kubectl("mb", "list", *flags)
     assert kubectl("__complete", "mb", "why", *flags, "smo").splitlines()[0] == "smollm2"

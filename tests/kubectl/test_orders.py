@@ -67,7 +67,9 @@ def test_force_asks_first_and_ends_the_instance_whose_successor_is_another_pod(
     shown = shell.shows("force", "smollm2", "--reason", "stuck in a batch job", stdin="y\n")
     holds_as_golden("force", ('kubectl mb force smollm2 -n models --reason "stuck in a batch job"', shown))
     await_condition(
-        "another pod", lambda: uid not in {p["metadata"]["uid"] for p in pods(api_server, shell.namespace)}, 30
+        "another pod",
+        lambda: uid not in {p["metadata"]["uid"] for p in pods(api_server, shell.namespace)},
+        PATIENCE_SECONDS,
     )
     assert status(api_server, backend)["orders"][0]["pods"] == [uid]
 
@@ -82,7 +84,7 @@ def test_a_drain_stops_all_and_keeps_the_object_and_resume_starts_it_again(
     api_server: ApiServer, shell: Shell, backend: str
 ) -> None:
     drained = shell.shows("drain", "smollm2")
-    watched = shell.shows("watch", "smollm2", "--timeout=30")
+    watched = shell.shows("watch", "smollm2", "--timeout=120")
     assert pods(api_server, shell.namespace) == []
     assert "Suspended" in shell.shows("why", "smollm2")
     assert "was suspended already" in shell.shows("drain", "smollm2")
