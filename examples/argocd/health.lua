@@ -26,8 +26,10 @@ if reconciling ~= nil and reconciling.status == "True" then
   return {status = "Progressing", message = reconciling.reason .. ": " .. reconciling.message}
 end
 local ready = condition("Ready")
-if ready ~= nil and ready.status == "True" then
-  return {status = "Healthy", message = ready.message}
+if ready == nil or ready.status ~= "True" then
+  return {status = "Progressing", message = ready and ready.message or ""}
 end
--- Nothing runs, and nothing is to: suspend is true, or no instance is asked for.
-return {status = "Suspended", message = ready and ready.message or ""}
+if ready.reason == "Suspended" or ready.reason == "NoInstances" then
+  return {status = "Suspended", message = ready.message}
+end
+return {status = "Healthy", message = ready.message}

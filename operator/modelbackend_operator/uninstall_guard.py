@@ -41,8 +41,9 @@ async def guard(api: KubernetesApi, namespaces: Sequence[str], *, drain: bool, t
             raise UninstallRefusedError(
                 f"{_count(backends, 'ModelBackend')} would be left without the operator that ends them: "
                 f"{_names(backends)}. Delete them first (kubectl delete modelbackends --all -n NAMESPACE), or have the "
-                "uninstall do it (helm upgrade ... --set uninstall.guard=Drain), or leave all as it is and uninstall "
-                "with --no-hooks: then they serve on, and their deletion waits until an operator is installed again."
+                "uninstall do it (helm rollback RELEASE, since it counts as uninstalling now, and then helm upgrade "
+                "RELEASE CHART --set uninstall.guard=Drain), or leave all as it is and uninstall with "
+                "--no-hooks: then they serve on, and their deletion waits until an operator is installed again."
             )
         for backend in backends:
             if backend["metadata"]["uid"] not in deleted and await _delete(api, backend):

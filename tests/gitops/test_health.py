@@ -30,8 +30,8 @@ BY_REASON = {
     "AwaitingProof": PROGRESS,
     "WaitingForModelLock": PROGRESS,
     "NamespaceTerminating": PROGRESS,
-    "Suspended": ("InProgress", "Suspended"),
-    "NoInstances": ("InProgress", "Suspended"),
+    "Suspended": ("Current", "Suspended"),
+    "NoInstances": ("Current", "Suspended"),
 }
 """What kstatus and Argo CD say of one that is not being deleted, by the reason of Ready. Other reasons: FAILED."""
 
@@ -77,7 +77,7 @@ def test_lives_and_rows_show_every_phase(recorded: list[Object]) -> None:
         ("Current", "Healthy"),
         ("Failed", "Degraded"),
         ("Terminating", "Progressing"),
-        ("InProgress", "Suspended"),
+        ("Current", "Suspended"),
     }
     assert len({condition(raw, "Ready")["reason"] for raw in recorded}) > 15
     assert len(recorded) > 100
