@@ -5,7 +5,7 @@ import pytest
 from tests.sim.mutants import MUTANTS, applied
 from tests.sim.simulate import shortened, simulate
 
-NAMES = ("no scheduling gate", "a missing pod object is proof", "the Lease is never given back")
+NAMES = ("deleted before its address is taken back", "a missing pod object is proof", "the Lease is never given back")
 
 
 def test_through_faults_every_promise_holds_and_then_all_ends_well() -> None:
