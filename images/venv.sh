@@ -60,7 +60,7 @@ llama() {
 project() {
     "$tools/bin/pip" wheel --no-index --no-deps --no-build-isolation --wheel-dir dist .
     "$tools/bin/pip" --python /opt/venv/bin/python install --no-compile --no-index --no-deps dist/*.whl
-    compile_modules $(ls -d $packages/modelbackend* $packages/llama_cpp 2>/dev/null)
+    compile_modules $(ls -d $packages/modelbackend* $packages/kubectl_mb $packages/llama_cpp 2>/dev/null)
 }
 
 "$@"

@@ -27,7 +27,7 @@ from tests.sim.state import State
 from tests.sim.stories import told
 from tests.sim.world import World
 
-RUNS, STEPS, EVERY = 20, 90, 6
+RUNS, STEPS, EVERY = 80, 90, 6
 SECONDS = (1, 14, 29, 61, 106, 400, 4000)
 Breaches = Iterator[str]
 
