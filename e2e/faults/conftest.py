@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations
 
 import pytest
 
@@ -57,10 +57,16 @@ class Watchdog:
         mine = (seen for seen in self.seen() if seen.port is None and seen.backend_uid == backend_uid)
         return sorted(mine, key=lambda seen: seen.first_at)
 
-    def alone(self, backend_uid: str) -> bool:
-        """No two processes of this backend ever ran at once."""
+    def together(self, backend_uid: str) -> list[str]:
+        """Processes of this backend that ran at once, in different pods: a server that starts a program looks, until
+        that program has begun, like two of itself."""
         lives = self.processes_of(backend_uid)
-        return all(earlier.last_at < later.first_at for earlier, later in pairwise(lives))
+        return [
+            f"{later.where} of pod {later.pod_uid} began {earlier.last_at - later.first_at:.1f} s before the end of "
+            f"{earlier.where} of pod {earlier.pod_uid}"
+            for earlier, later in combinations(lives, 2)
+            if earlier.pod_uid != later.pod_uid and later.first_at <= earlier.last_at
+        ]
 
 
 @pytest.fixture(autouse=True)

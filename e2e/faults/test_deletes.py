@@ -34,7 +34,7 @@ def test_a_deleted_backend_lets_its_stream_end_and_outlives_its_process(
     assert not serving_pods(uid), "the object is gone and its process serves"
     (claim,) = claims_of(kubectl, uid)
     assert (claim["status"]["phase"], claim["status"]["evidence"]) == ("Cooling", "ContainersTerminated")
-    assert watchdog.alone(uid)
+    assert watchdog.together(uid) == []
 
 
 @pytest.mark.parametrize("exposure", ["NodePort", "HostPort"])
@@ -50,7 +50,7 @@ def test_a_force_deleted_pod_has_no_successor_beside_it(
         until("another pod is there", lambda p=pod: {q["metadata"]["uid"] for q in one.pods()} - {p["metadata"]["uid"]})  # type: ignore[misc]
         one.until_ready()
     assert len({life.pod_uid for life in watchdog.processes_of(uid)}) == 3
-    assert watchdog.alone(uid), "a second process ran beside the first"
+    assert watchdog.together(uid) == []
     (claim,) = claims_of(kubectl, uid)
     assert [past["evidence"] for past in claim["status"]["history"]] == ["ContainersTerminated"] * 2
 

@@ -26,7 +26,7 @@ def test_everything_of_a_backend_is_deleted_at_once_again_and_again(
         for claim in claims_of(kubectl, uid):
             kubectl.delete("portclaim", claim["metadata"]["name"])
     assert generate(one.until_ready(), "Hello", "--max-tokens", "2") is not None
-    assert watchdog.alone(uid)
+    assert watchdog.together(uid) == []
 
 
 def test_a_claim_that_is_torn_out_of_the_ledger_is_made_again_or_the_instance_moves(
@@ -41,7 +41,7 @@ def test_a_claim_that_is_torn_out_of_the_ledger_is_made_again_or_the_instance_mo
     kubectl.patch("portclaim", name, "", {"metadata": {"finalizers": None}})
     named = until("a claim names its pod", lambda: [c for c in claims_of(kubectl, uid) if _holds(c, one)])
     assert port_of(one.until_ready()) == named[0]["spec"]["port"]
-    assert watchdog.alone(uid)
+    assert watchdog.together(uid) == []
 
 
 def _holds(claim: Object, one: Backend) -> bool:

@@ -69,7 +69,7 @@ def test_a_machine_that_died_and_comes_back_ends_what_was_deleted_and_serves_wha
     assert port_of(kept.until_ready()) == port_of(address)
     assert generate(kept.until_ready(), "Hello", "--max-tokens", "2") is not None
     assert [c["status"]["phase"] for c in claims_of(kubectl, kept_uid)] == ["Bound"]
-    assert watchdog.alone(kept_uid)
+    assert watchdog.together(kept_uid) == []
 
 
 def test_the_same_boot_of_a_machine_proves_nothing_of_a_pod_that_was_torn_out(
@@ -107,4 +107,4 @@ def test_a_drained_node_lets_its_stream_end_and_the_instance_goes_elsewhere_with
     )
     until("it runs elsewhere", lambda: [p for p in one.pods() if p["spec"].get("nodeName") == machine.other])
     assert port_of(one.until_ready()) == port_of(address)
-    assert watchdog.alone(uid)
+    assert watchdog.together(uid) == []

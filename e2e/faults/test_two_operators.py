@@ -45,7 +45,7 @@ def test_two_operators_at_once_bring_every_backend_through_its_life(
         one.until_gone()
     for uid in uids:
         until("nothing is left in the ledger", lambda u=uid: not claims_of(kubectl, u))  # type: ignore[misc]
-        assert watchdog.alone(uid)
+        assert watchdog.together(uid) == []
     assert proxy.writes, "the second operator never wrote"
     assert not kubectl.list("leases", OPERATOR_NAMESPACE, "app.kubernetes.io/managed-by=modelbackend-operator")
 
@@ -86,4 +86,4 @@ def test_a_leader_that_stands_still_is_followed_and_when_it_goes_on_writes_nothi
         other.until_gone()
         late = [write for write in one_way.writes[written:] if "/leases" not in write.path]
         assert len(late) <= 1, late  # one that was under way, whose precondition holds or does not
-        assert watchdog.alone(uid)
+        assert watchdog.together(uid) == []
