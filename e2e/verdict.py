@@ -26,6 +26,7 @@ from modelbackend_operator.cache import Cache
 from modelbackend_operator.invariants import HOLDING, Process, Snapshot, Step, breaches, breaches_of_step
 from modelbackend_operator.kinds import Kind
 from modelbackend_operator.model.observation import Observation
+from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.observe.backend import backend_from, model_of
 from modelbackend_operator.observe.claim import claim_from
 from modelbackend_operator.observe.pod import pod_from
@@ -179,6 +180,13 @@ def _key(version: Version) -> str:
     return str(version.raw["spec"]["backend"]["uid"]) if version.kind is Kind.CLAIM else owner_uid(version.raw)
 
 
+def _asked_grace_seconds(pod: Pod, after: Pod) -> int:
+    """Of a pod that is on no node, or in a terminal phase, the API server itself makes the grace 0 (its strategy for
+    graceful deletion of pods); what was asked for is not to be seen."""
+    made_zero = not pod.node or pod.phase.terminal
+    return after.grace_seconds or (1 if made_zero else 0)
+
+
 def _writes(version: Version, raw_before: Mapping[str, Any]) -> Iterator[Action]:
     """What the promises speak of, told from an object's two versions."""
     match version.kind:
@@ -189,7 +197,7 @@ def _writes(version: Version, raw_before: Mapping[str, Any]) -> Iterator[Action]
             if pod.has_finalizer and (version.deleted or not after.has_finalizer):
                 yield RemovePodFinalizer(pod)
             if pod.stop is not None and pod.stop.epoch and after.deleting and not pod.deleting:
-                yield DeletePod(pod, after.grace_seconds or 0)
+                yield DeletePod(pod, _asked_grace_seconds(pod, after))
         case Kind.CLAIM:
             claim, claim_after = claim_from(raw_before), claim_from(version.raw)
             if version.deleted:

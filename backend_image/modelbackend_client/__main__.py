@@ -11,6 +11,8 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -50,6 +52,8 @@ EXIT_SERVER_FAILED, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 70, 69, 130
 
 def main() -> NoReturn:
     arguments = parser(__doc__).parse_args()
+    if arguments.command != "chat":
+        signal.signal(signal.SIGINT, _interrupted)
     try:
         sys.exit(COMMANDS[arguments.command](arguments))
     except CallError as error:
@@ -57,9 +61,13 @@ def main() -> NoReturn:
         if error.not_started and error.retry_after_seconds is not None:
             print(f"it was not started; try again in {error.retry_after_seconds:g} s", file=sys.stderr)
         sys.exit(EXIT_CODES.get(error.code, EXIT_SERVER_FAILED))
-    except KeyboardInterrupt:
-        print("\ninterrupted; the request is cancelled in the server too", file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
+
+
+def _interrupted(*_: object) -> NoReturn:
+    """At once: a KeyboardInterrupt may be raised where gRPC holds a lock, and whoever wants that one next waits for
+    ever. The connection ends with the process, and with it the request."""
+    os.write(sys.stderr.fileno(), b"\ninterrupted; the request is cancelled in the server too\n")
+    os._exit(EXIT_INTERRUPTED)
 
 
 def generate(arguments: argparse.Namespace) -> int:

@@ -55,6 +55,8 @@ def live(server: ApiServer, account: Path, namespace: str, folder: Path, *, name
     ) as running:
         path = make_backend(server, namespace, replicas=2)
         waits("gates to open", lambda: is_let_through(server, namespace) and len(pods(server, namespace)) == 2)
+        budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+        waits("a disruption budget", lambda: bool(server.get(budgets).body["items"]))
         service = server.get(f"/api/v1/namespaces/{namespace}/services").body["items"][0]["metadata"]["name"]
         assert server.request("DELETE", f"/api/v1/namespaces/{namespace}/services/{service}").status == 200
         assert server.merge(path, {"spec": {"replicas": 1}}).status == 200
