@@ -29,12 +29,15 @@ class Program:
 
 def running(program: str, containers: Collection[str] | None = None) -> frozenset[Program]:
     """Those inside of these containers (their ids); None is everywhere. One that has ended and waits to be reaped is
-    not among them."""
+    not among them, nor is the child of one that is about to run another program: until it does, it looks like it."""
     inside = None if containers is None else [container.encode() for container in containers]
-    return frozenset(_running(program.encode(), inside))
+    found = dict(_running(program.encode(), inside))
+    pids = {one.pid for one in found}
+    return frozenset(one for one, parent in found.items() if parent not in pids)
 
 
-def _running(program: bytes, containers: Collection[bytes] | None) -> Iterator[Program]:
+def _running(program: bytes, containers: Collection[bytes] | None) -> Iterator[tuple[Program, int]]:
+    """Each with the pid of its parent."""
     for pid in os.listdir(PROC):
         words = _bytes(pid, "cmdline").split(b"\0") if pid.isdigit() else []
         if not any(word.endswith(b"/" + program) for word in words[:2]):
@@ -43,7 +46,8 @@ def _running(program: bytes, containers: Collection[bytes] | None) -> Iterator[P
             continue
         told = dict(entry.partition(b"=")[::2] for entry in _bytes(pid, "environ").split(b"\0"))
         pod_uid, backend_uid = told.get(b"MODELBACKEND_POD_UID", b""), told.get(b"MODELBACKEND_UID", b"")
-        yield Program(int(pid), _started(pid), pod_uid.decode(), backend_uid.decode())
+        fields = _stat(pid)
+        yield Program(int(pid), fields[22], pod_uid.decode(), backend_uid.decode()), fields[4]
 
 
 def _bytes(pid: str, name: str) -> bytes:
@@ -53,10 +57,11 @@ def _bytes(pid: str, name: str) -> bytes:
         return b""
 
 
-def _started(pid: str) -> int:
-    """The 22nd field of /proc/PID/stat; the second one, a name in brackets, may have spaces (proc(5))."""
-    fields = _bytes(pid, "stat").rpartition(b")")[2].split()
-    return int(fields[19]) if len(fields) > 19 else -1
+def _stat(pid: str) -> dict[int, int]:
+    """Fields 4 (the parent) and 22 (the start) of /proc/PID/stat, counted as proc(5) does; the second one, a name in
+    brackets, may have spaces. -1 where the process has ended."""
+    after_name = _bytes(pid, "stat").rpartition(b")")[2].split()
+    return {field: int(after_name[field - 3]) if len(after_name) > field - 3 else -1 for field in (4, 22)}
 
 
 def lives_in_pod(pod_uid: str) -> bool:

@@ -58,14 +58,13 @@ class Watchdog:
         return sorted(mine, key=lambda seen: seen.first_at)
 
     def together(self, backend_uid: str) -> list[str]:
-        """Processes of this backend that ran at once, in different pods: a server that starts a program looks, until
-        that program has begun, like two of itself."""
+        """Processes of this backend that ran at once."""
         lives = self.processes_of(backend_uid)
         return [
             f"{later.where} of pod {later.pod_uid} began {earlier.last_at - later.first_at:.1f} s before the end of "
             f"{earlier.where} of pod {earlier.pod_uid}"
             for earlier, later in combinations(lives, 2)
-            if earlier.pod_uid != later.pod_uid and later.first_at <= earlier.last_at
+            if later.first_at <= earlier.last_at
         ]
 
 

@@ -37,9 +37,9 @@ def addresses(watchdog: Watchdog, uid: str, since: int) -> Iterator[Sequence[str
 
 
 def most_at_once(watchdog: Watchdog, uid: str) -> int:
-    """In how many of its pods a process ever ran at the same time."""
+    """How many processes of it ever ran at the same time."""
     lives = watchdog.processes_of(uid)
-    return max(len({o.pod_uid for o in lives if o.first_at <= life.first_at <= o.last_at}) for life in lives)
+    return max(sum(other.first_at <= life.first_at <= other.last_at for other in lives) for life in lives)
 
 
 def test_recreate_replaces_one_instance_at_a_time_behind_its_port_while_the_other_answers(
