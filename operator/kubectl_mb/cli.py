@@ -94,12 +94,12 @@ def confirmed(question: str, *, yes: bool) -> None:
 
 confirmation = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 wait_option = click.option(
-    "--wait",
+    "--timeout",
     "wait_seconds",
     type=float,
     default=ANSWER_SECONDS,
     show_default=True,
-    help="Seconds for the operator's answer.",
+    help="Seconds to wait for the operator's answer; exit code 124 after them.",
 )
 operator_namespace = click.option(
     "--operator-namespace", default=OPERATOR_NAMESPACE, show_default=True, help="Where the operator's Leases are."

@@ -26,9 +26,12 @@ MERGE_PATCH = "application/merge-patch+json"
 CONFLICTS_MAX = 8
 POLL_SECONDS = 0.3
 
-_ANNOTATION = {OrderKind.FORCE: ANNOTATION_FORCE, OrderKind.EXTEND: ANNOTATION_EXTEND}
+_ANNOTATION = {
+    OrderKind.FORCE: ANNOTATION_FORCE,
+    OrderKind.EXTEND: ANNOTATION_EXTEND,
+    OrderKind.ATTEST: ANNOTATION_ATTEST,
+}
 T = TypeVar("T")
-_REFUSALS = (Reason.ATTESTATION_REFUSED, Reason.STILL_ANSWERING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,15 @@ def target_of(backend: Raw, choice: Choice) -> str:
 async def order(
     session: Session, name: str, kind: OrderKind, choice: Choice, words: str, *, wait_seconds: float
 ) -> OrderEntry:
-    """Writes the annotation and returns the operator's answer. Raises Trouble where there is none, or a refusal."""
+    """Writes the annotation and returns the operator's answer. Raises Trouble where there is none, or a refusal.
+
+    To attest is no act, so it may be said twice: what was refused for a pod that lived is judged anew when it ends.
+    """
     backend = await backend_named(session, name)
     text = f"{target_of(backend, choice)} {words}"
     if len(text) > TEXT_MAX_CHARACTERS:
         raise Trouble(Exit.NO, f"the order has {len(text)} characters, and {TEXT_MAX_CHARACTERS} are allowed: say less")
-    if annotations(backend).get(_ANNOTATION[kind]) == text:
+    if kind is not OrderKind.ATTEST and annotations(backend).get(_ANNOTATION[kind]) == text:
         hint = "an order acts once; to give it again, say it with another --reason or number of seconds"
         raise Trouble(Exit.NO, f"this very order was given to ModelBackend {name} already; {hint}")
     await _annotate(session, Kind.BACKEND, backend, {_ANNOTATION[kind]: text})
@@ -116,15 +122,15 @@ async def end_instance(session: Session, name: str, choice: Choice) -> str:
 
 async def attest(session: Session, where: str, pod_uid: str, reason: str, *, wait_seconds: float) -> str:
     """On the claim of a port (a number), or on a ModelBackend that claims none (a name). Returns what became of it."""
-    word = {ANNOTATION_ATTEST: f"{pod_uid} {reason}"}
     if not where.isdigit():
         backend = await backend_named(session, where)
         known = {entry.pod.uid for entry in status_of(backend).instances if entry.pod is not None}
         if pod_uid not in known:
             told = ", ".join(sorted(known)) or "no pod"
             raise Trouble(Exit.NO, f"ModelBackend {where} has {told}, and not {pod_uid}; nothing was written")
-        await _annotate(session, Kind.BACKEND, backend, word)
-        return f"attested on ModelBackend {session.namespace}/{where}; kubectl mb why {where} says what it led to"
+        choice = Choice(pod=pod_uid)
+        await order(session, where, OrderKind.ATTEST, choice, reason, wait_seconds=wait_seconds)
+        return f"accepted: the end of pod {pod_uid} counts as proven. kubectl mb watch {where}"
     name = claim_name(int(where))
     claim = await one(session, Kind.CLAIM, "", name)
     if claim is None:
@@ -133,7 +139,7 @@ async def attest(session: Session, where: str, pod_uid: str, reason: str, *, wai
     if held.get("uid") != pod_uid:
         told = f"pod {held.get('name')} ({held.get('uid')})" if held else "no pod"
         raise Trouble(Exit.NO, f"port {where} is held for {told}, not for {pod_uid}; nothing was written")
-    await _annotate(session, Kind.CLAIM, claim, word)
+    await _annotate(session, Kind.CLAIM, claim, {ANNOTATION_ATTEST: f"{pod_uid} {reason}"})
     return await _until(
         session, Kind.CLAIM, name, lambda raw: _released(raw, pod_uid), wait_seconds, f"release port {where}"
     )
@@ -144,12 +150,19 @@ def _released(claim: Raw | None, pod_uid: str) -> str | None:
     if claim is None:
         return "attested; the port is free, and its claim is gone"
     status = mapping(claim.get("status"))
-    if status.get("reason") in _REFUSALS:
+    if _refuses(status, pod_uid):
         raise Trouble(Exit.NO, f"attested, and not released: {status['reason']}: {status.get('message')}")
     past = {mapping(entry.get("pod")).get("uid"): entry.get("evidence") for entry in status.get("history") or ()}
     if pod_uid in past and status.get("phase") != ClaimPhase.WITHHELD:
         return f"attested; released with evidence {past[pod_uid]}, and {status.get('phase')} now"
     return None
+
+
+def _refuses(status: Raw, pod_uid: str) -> bool:
+    """This word: what stands there of an earlier one, about another pod, is no answer to it."""
+    if status.get("reason") == Reason.ATTESTATION_REFUSED:
+        return f"names pod {pod_uid}," in status.get("message", "")
+    return status.get("reason") == Reason.STILL_ANSWERING
 
 
 async def _annotate(session: Session, kind: Kind, raw: Raw, words: Mapping[str, str]) -> None:

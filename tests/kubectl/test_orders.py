@@ -8,7 +8,16 @@ import pytest
 
 from kubectl_mb.troubles import Exit
 from tests.apiserver.harness import ApiServer, await_condition
-from tests.apiserver.test_process import GROUP, PATIENCE_SECONDS, account, is_let_through, make_backend, operator, pods
+from tests.apiserver.test_process import (
+    GROUP,
+    PATIENCE_SECONDS,
+    account,
+    claims_of,
+    is_let_through,
+    make_backend,
+    operator,
+    pods,
+)
 from tests.apiserver.world import node_ports
 from tests.kubectl.conftest import Shell, holds_as_golden
 from tests.kubectl.objects import withheld_claim
@@ -139,10 +148,48 @@ def test_nothing_can_be_attested_of_a_port_that_nobody_has(shell: Shell) -> None
     assert (code, f"nobody has a claim on port {nobodys}" in message) == (Exit.NOT_FOUND, True)
 
 
-def test_a_word_about_a_backend_without_ports_names_one_of_its_pods(
+def test_an_earlier_word_about_another_pod_does_not_answer_for_the_right_one(
+    api_server: ApiServer, shell: Shell
+) -> None:
+    port, uid = withheld_claim(api_server, shell.namespace, "departed")
+    claim = f"{GROUP}/portclaims/port-{port}"
+    api_server.merge(claim, {"metadata": {"annotations": {"modelbackend.dev/attest": "another seen"}}})
+    await_condition(
+        "the refusal", lambda: status(api_server, claim).get("reason") == "AttestationRefused", PATIENCE_SECONDS
+    )
+    shown = shell.shows("attest", str(port), "--pod", uid, "--reason", "the machine is unplugged", "--yes")
+    assert "released with evidence Attested" in shown
+
+
+def test_a_word_about_a_backend_names_one_of_its_pods_and_is_answered_by_the_operator(
     api_server: ApiServer, shell: Shell, backend: str
 ) -> None:
+    assert backend
     code, message = shell.refuses("attest", "smollm2", "--pod", "another", "--reason", "seen", "--yes")
     assert (code, "and not another; nothing was written" in message) == (Exit.NO, True)
-    shell.shows("attest", "smollm2", "--pod", uid_of_pod(api_server, shell.namespace), "--reason", "seen", "--yes")
-    assert "modelbackend.dev/attest" in api_server.get(backend).body["metadata"]["annotations"]
+    uid = uid_of_pod(api_server, shell.namespace)
+    code, message = shell.refuses("attest", "smollm2", "--pod", uid, "--reason", "seen", "--yes")
+    (claim,) = claims_of(api_server, shell.namespace)
+    told = f"that pod holds port {claim['spec']['port']}: annotate PortClaim {claim['metadata']['name']} with it"
+    assert (code, told in message) == (Exit.NO, True), message
+
+
+def test_a_word_about_a_pod_that_holds_no_port_is_refused_while_it_lives_and_taken_when_it_ends(
+    api_server: ApiServer, shell: Shell
+) -> None:
+    make_backend(api_server, shell.namespace, exposure={"type": "ClusterIP"})
+    await_condition("the gate to open", lambda: is_let_through(api_server, shell.namespace), PATIENCE_SECONDS)
+    (pod,) = pods(api_server, shell.namespace)
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    word = ("attest", "smollm2", "--pod", uid, "--reason", "the machine is unplugged")
+    code, message = shell.refuses(*word, "--yes")
+    assert (code, "is not being deleted; delete it first" in message) == (Exit.NO, True), message
+    path = f"/api/v1/namespaces/{shell.namespace}/pods/{name}"
+    binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": "unplugged"}}
+    assert api_server.post(f"{path}/binding", binding).status == 201
+    assert api_server.request("DELETE", path).status == 200
+    shown = shell.shows(*word, stdin="y\n")
+    holds_as_golden(
+        "attest-backend",
+        ('kubectl mb attest smollm2 -n models --pod UID --reason "the machine is unplugged"', shown),
+    )

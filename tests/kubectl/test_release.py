@@ -69,6 +69,14 @@ def test_a_command_that_was_interrupted_can_be_repeated_when_the_backend_is_gone
 
 def test_an_order_that_no_operator_answers_stands_and_says_so(api_server: ApiServer, shell: Shell) -> None:
     path = make_backend(api_server, shell.namespace)
-    code, message = shell.refuses("force", "smollm2", "--all", "--reason", "stuck", "--yes", "--wait", "0")
+    code, message = shell.refuses("force", "smollm2", "--all", "--reason", "stuck", "--yes", "--timeout=0")
     assert (code, "written, but the operator did not answer the order" in message) == (Exit.TOO_LATE, True)
     assert api_server.get(path).body["metadata"]["annotations"] == {"modelbackend.dev/force": "all stuck"}
+
+
+def test_a_word_that_no_operator_answers_stands_and_the_command_says_so(api_server: ApiServer, shell: Shell) -> None:
+    port, uid = withheld_claim(api_server, shell.namespace, "departed")
+    code, message = shell.refuses("attest", str(port), "--pod", uid, "--reason", "off", "--yes", "--timeout=0")
+    assert (code, f"did not release port {port} within 0 s; it stands" in message) == (Exit.TOO_LATE, True), message
+    annotations = api_server.get(f"{GROUP}/portclaims/port-{port}").body["metadata"]["annotations"]
+    assert annotations == {"modelbackend.dev/attest": f"{uid} off"}
