@@ -37,10 +37,12 @@ async def watch(
 ) -> None:
     """Until `stop` is set. Returns early, or raises, when a watch breaks for good: that of a removed kind does.
 
-    It sets signal handlers where it may, and at its end cancels whatever is younger than itself on its event loop.
+    Leaves tasks of kopf's behind on the event loop, for its owner to end. It sets signal handlers where it may.
     """
+    # Not kopf.operator(): that ends after its tasks have, and one of them that misses its cancellation, because it was
+    # just suppressing that of a task of its own, is waited for without end: nobody would learn that a watch has broken.
     # Without an identity kopf asks the password database for the user's name: a container's numeric user has none.
-    await kopf.operator(
+    tasks = await kopf.spawn_tasks(
         registry=_registry(hear, credentials, kinds),
         settings=_kopf_settings(settings),
         clusterwide=not settings.namespaces,
@@ -49,6 +51,9 @@ async def watch(
         identity="modelbackend-operator",  # type: ignore[arg-type] # a NewType that kopf does not export
         stop_flag=stop,
     )
+    ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in ended:
+        task.result()
 
 
 def _registry(

@@ -24,6 +24,8 @@ LOOK_FOR_KINDS_SECONDS = 5
 DISCOVERY_LAG_SECONDS = 10
 """So long may discovery still show a kind whose watch has ended with it."""
 STOP_SECONDS = 5
+CANCELLATIONS = 5
+"""Of a task that stays, within STOP_SECONDS."""
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +98,7 @@ async def _kinds_but_for(
 
 
 class _Thread:
-    """An event loop of its own for kopf, which sets signal handlers and cancels, at its end, its loop's other tasks."""
+    """An event loop of its own for kopf, which leaves tasks of all kinds on its loop."""
 
     def __init__(self, run: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
         self._loop = asyncio.new_event_loop()
@@ -109,14 +111,33 @@ class _Thread:
 
     def _main(self, result: concurrent.futures.Future[None]) -> None:
         try:
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                runner.run(self._run(self._stop))
+            self._loop.run_until_complete(self._run(self._stop))
         except BaseException as error:  # told to whoever waits for it
-            result.set_exception(error)
+            outcome = partial(result.set_exception, error)
         else:
-            result.set_result(None)
+            outcome = partial(result.set_result, None)
+        try:
+            _end(self._loop)
+        finally:
+            outcome()
 
     async def stop(self) -> None:
         with contextlib.suppress(RuntimeError):  # its loop is closed
             self._loop.call_soon_threadsafe(self._stop.set)
         await asyncio.wait({self.ended}, timeout=STOP_SECONDS)
+
+
+def _end(loop: asyncio.AbstractEventLoop) -> None:
+    """Whatever is left on the loop is cancelled, more than once: a task may suppress a cancellation not meant for it.
+
+    After that the loop is closed over what is left: nothing of it runs again, or hears anything.
+    """
+    for _ in range(CANCELLATIONS):
+        for task in (left := asyncio.all_tasks(loop)):
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left, timeout=STOP_SECONDS / CANCELLATIONS))
+    if left := asyncio.all_tasks(loop):
+        log.warning("watches that do not end are left behind: %s", ", ".join(sorted(task.get_name() for task in left)))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()

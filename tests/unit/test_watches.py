@@ -21,11 +21,14 @@ class Kopf:
     def __init__(self) -> None:
         self.watched: list[frozenset[Kind]] = []
         self.broken: set[Kind] = set()
+        self.suppressed_cancellations = 0
+        self.left_behind: list[asyncio.Task[None]] = []
         self.stopped = 0
 
     async def watch(self, hear: Any, credentials: Any, _: Settings, kinds: frozenset[Kind], stop: Any) -> None:
         assert await credentials() == "who we are"
         self.watched.append(kinds)
+        self.left_behind.append(asyncio.create_task(self._suppress(self.suppressed_cancellations)))
         for kind in kinds:
             hear(kind, {"metadata": {"name": kind.plural}}, False)
         while not stop.is_set():
@@ -35,6 +38,13 @@ class Kopf:
                 async with asyncio.timeout(0.01):
                     await stop.wait()
         self.stopped += 1
+
+    async def _suppress(self, cancellations: int) -> None:
+        """As kopf's watchers do, when they are cancelled while they end a task of their own."""
+        for _ in range(cancellations):
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        await asyncio.Event().wait()
 
 
 @pytest.fixture
@@ -106,6 +116,22 @@ async def test_a_kind_that_is_removed_breaks_its_watch_and_the_others_go_on(kopf
     await pump.until(lambda: len(kopf.watched) == 2)
     assert kopf.watched == [ALL, WITHOUT]
     await pump.until(lambda: pump.missed == 1)
+    await pump.end()
+
+
+@pytest.mark.parametrize("suppressed", [0, 1, 2, 1000])
+async def test_a_broken_watch_is_told_also_when_others_of_its_loop_miss_their_cancellation(
+    kopf: Kopf, monkeypatch: pytest.MonkeyPatch, suppressed: int
+) -> None:
+    monkeypatch.setattr(watches, "STOP_SECONDS", 0.5)
+    kopf.suppressed_cancellations = suppressed
+    pump = Pump(ALL)
+    await pump.until(lambda: kopf.watched)
+    pump.installed = WITHOUT
+    kopf.broken = {Kind.BACKEND}
+    await pump.until(lambda: len(kopf.watched) == 2)
+    assert kopf.left_behind[0].cancelled() == (suppressed < watches.CANCELLATIONS)
+    assert kopf.left_behind[0].get_loop().is_closed()
     await pump.end()
 
 
