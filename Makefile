@@ -61,7 +61,7 @@ e2e: venv cluster-up cluster-load ## The end-to-end suite on that cluster (ARGS=
 	@tools/step e2e tools/e2e $(NAME) $(ARGS)
 
 .PHONY: bench-serving
-bench-serving: venv ## Our server and llama-server on the same libraries: a table of ratios (ARGS="--only stream --repeats 3")
+bench-serving: venv ## Our server and llama-server on the same libraries: a table of ratios (ARGS="--quick --only 'stream x*'")
 	@PYTHONPATH=operator:backend_image:. $(PY) -m bench.serving --json bench-serving.json --plot bench-serving.svg $(ARGS)
 
 .PHONY: soak

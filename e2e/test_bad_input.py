@@ -81,11 +81,25 @@ def test_a_pinned_port_that_a_foreign_service_holds_is_reported(
 
 
 def test_a_field_without_behaviour_yet_is_refused_by_name(kubectl: Kubectl, backend: Make) -> None:
-    one = backend("too-early", runtime={"extraArgs": ["--verbose"]})
-    assert "runtime.extraArgs" in one.until_stalled("UnsupportedField")
+    one = backend("too-early", runtime={"mode": "Embed", "pooling": "None"})
+    assert "runtime.pooling" in one.until_stalled("UnsupportedField")
     assert one.pods() == []
-    kubectl.patch("modelbackend", one.name, one.namespace, {"spec": {"runtime": {"extraArgs": None}}})
+    kubectl.patch("modelbackend", one.name, one.namespace, {"spec": {"runtime": {"mode": None, "pooling": None}}})
     one.until_ready()
+
+
+def test_a_flag_that_is_the_operators_is_refused_and_one_that_is_not_reaches_the_server(
+    kubectl: Kubectl, backend: Make
+) -> None:
+    one = backend("more-flags", runtime={"extraArgs": ["--log-level=debug", "--grpc-port=1"]})
+    assert "runtime.extraArgs[1]: --grpc-port is set by the operator" in one.until_stalled("UnsupportedField")
+    assert one.pods() == []
+    flags = ["--log-level=debug", "--prompt-cache-bytes=1048576"]
+    kubectl.patch("modelbackend", one.name, one.namespace, {"spec": {"runtime": {"extraArgs": flags}}})
+    one.until_ready()
+    (pod,) = one.pods()
+    log = kubectl.run("logs", "-n", one.namespace, pod["metadata"]["name"])
+    assert '"prompt_cache_bytes": 1048576' in log
 
 
 def test_an_object_that_the_schema_refuses_is_never_stored(backend: Make) -> None:

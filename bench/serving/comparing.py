@@ -40,37 +40,37 @@ def _streams(clients: int) -> Work:
         "first token s": Goal(1.2, lower=True),
     }
     run = _asks(lambda caller, server, turn: workloads.streams(caller, server, clients, turn))
-    return Work(f"stream, {clients} clients", run, goals)
+    return Work(f"stream x{clients}", run, goals)
 
 
 def _wholes(clients: int) -> Work:
     goals = {"tokens/s": Goal(1.0), "CPU ms/token": Goal(1.0, lower=True)}
     run = _asks(lambda caller, server, turn: workloads.wholes(caller, server, clients, turn))
-    return Work(f"unary, {clients} clients", run, goals)
+    return Work(f"unary x{clients}", run, goals)
 
 
 GENERATING = (
     *map(_streams, CLIENTS),
     *map(_wholes, CLIENTS),
     Work(
-        "prefix shared, 8 clients",
+        "prefix shared x8",
         _asks(lambda caller, server, turn: workloads.shared_prefix(caller, server, 8, turn)),
         {"tokens/s": Goal(1.8), "first token s": Goal(0.35, lower=True)},
     ),
     Work(
-        "gap in 4 streams while a long prompt arrives",
+        "gap in 4 streams",
         _asks(workloads.long_prompt),
         {"worst gap s": Goal(0.30, lower=True), "long prompt's first token s": Goal(1.5, lower=True)},
     ),
     Work(
-        "unary caller leaves while another streams",
+        "slot of a caller who left",
         _asks(workloads.left),
         {"steps until its slot is free": Goal(2, lower=True, of_ours_alone=True)},
     ),
 )
 EMBEDDING = (
     Work(
-        "embeddings of 32 texts, 8 clients",
+        "embeddings x8",
         lambda server, turn: workloads.embedded(server, 8, turn),
         {"texts/s": Goal(1.0), "CPU ms/text": Goal(1.0, lower=True)},
     ),

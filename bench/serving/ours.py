@@ -9,8 +9,8 @@ from bench.serving.clients import Caller, GrpcCaller, HttpCaller
 from bench.serving.rows import Goal, Row
 from bench.serving.servers import Server
 
-SCORING = "8 choices scored"
-DOORS = {clients: f"OpenAI's door, {clients} streams" for clients in (1, 4)}
+SCORING = "choices x8"
+DOORS = {clients: f"OpenAI x{clients}" for clients in (1, 4)}
 
 
 async def scoring(server: Server, repeats: int) -> Row:

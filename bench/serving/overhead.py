@@ -18,7 +18,7 @@ from modelbackend_server.llama import bindings
 from tests.server.engine import engine_of
 from tests.server.tiny_gguf import write_tiny_gguf
 
-NAME = "loop, 16 sequences of the tiny model"
+NAME = "loop x16"
 SEQUENCES, TOKENS = 16, 60
 # The first steps have prompts in them, and in the last ones texts end.
 LEFT_OUT_STEPS = 5

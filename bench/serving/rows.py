@@ -39,7 +39,7 @@ class Row:
         return asdict(self) | {"ratio": self.ratio, "reached": self.reached}
 
 
-HEAD = f"{'work':44}{'measure':28}{'ours':>10}{'other':>12}{'ratio':>8}  wanted"
+HEAD = f"{'work':28}{'measure':28}{'ours':>10}{'other':>12}{'ratio':>8}  wanted"
 
 
 def line(row: Row) -> str:
@@ -48,7 +48,7 @@ def line(row: Row) -> str:
     mark = "" if row.reached else "  NOT REACHED"
     against = "" if row.against == "llama-server" else f" (other: {row.against})"
     figures = f"{row.ours:10.3f}{row.other:12.3f}{row.ratio:8.2f}"
-    return f"{row.work:44}{row.measure:28}{figures}  {sign} {row.goal.wanted:g}{whose}{mark}{against}"
+    return f"{row.work:28}{row.measure:28}{figures}  {sign} {row.goal.wanted:g}{whose}{mark}{against}"
 
 
 def summary(rows: list[Row]) -> str:

@@ -19,6 +19,7 @@ from modelbackend_operator.api import (
     READINESS_GATE,
     SCHEDULING_GATE,
 )
+from modelbackend_operator.extra_arguments import extra_settings
 from modelbackend_operator.manifests import (
     CONTROL_TOKEN_KEY,
     control_secret_name,
@@ -242,6 +243,7 @@ def _environment(backend: Backend, spec: ModelBackendSpec) -> list[Raw]:
         "TLS_FOLDER": TLS_PATH if spec.serving.tls is not None else None,
         "REQUEST_TIMEOUT_SECONDS": spec.serving.request_timeout_seconds,
         "DRAIN_SECONDS": spec.shutdown.drain_seconds,
+        **dict(extra_settings(spec)),
     }
     return [
         *(variable(ENVIRONMENT_PREFIX + name, value) for name, value in settings.items() if value is not None),

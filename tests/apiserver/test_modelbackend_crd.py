@@ -194,6 +194,7 @@ FETCHED_ONLY = (
 )
 ONE_CACHE = "model.cache must name exactly one of persistentVolumeClaim, emptyDir"
 MICRO_BATCH = "runtime.microBatchSize must not be greater than runtime.batchSize"
+EXTRA_ARGS = "runtime.extraArgs are flags of the server, each written as --name=value"
 POOLING = "runtime.pooling needs mode Embed"
 NO_NODE_PORT = "exposure.type ClusterIP takes no port of the nodes; remove exposure.nodePort, portRange and http"
 PIN_OR_RANGE = "exposure.nodePort pins one port and exposure.portRange leaves the choice open; give only one of them"
@@ -265,6 +266,9 @@ REFUSALS: list[tuple[Json, str, str]] = [
     (of_model(cache={"emptyDir": {}}), "spec.model", FETCHED_ONLY),
     ({"runtime": {"batchSize": 64, "microBatchSize": 65}}, "spec.runtime", MICRO_BATCH),
     ({"runtime": {"pooling": "Mean"}}, "spec.runtime", POOLING),
+    ({"runtime": {"extraArgs": ["--verbose"]}}, "spec.runtime.extraArgs", EXTRA_ARGS),
+    ({"runtime": {"extraArgs": ["--log-level=debug", "lora=a.gguf"]}}, "spec.runtime.extraArgs", EXTRA_ARGS),
+    ({"runtime": {"extraArgs": ["--lora=a.gguf\n--uid=x"]}}, "spec.runtime.extraArgs", EXTRA_ARGS),
     ({"exposure": PIN, "replicas": 2}, "spec", ONE_INSTANCE),
     ({"exposure": {"http": PIN}, "replicas": 2}, "spec", ONE_INSTANCE),
     ({"exposure": PIN, "rollout": "Surge"}, "spec", RECREATE),

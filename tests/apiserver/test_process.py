@@ -168,6 +168,22 @@ def test_one_backends_trouble_is_shown_and_holds_up_no_other(
         )
 
 
+def test_a_flag_that_is_the_operators_own_is_refused_in_the_status_until_it_is_taken_out(
+    api_server: ApiServer, account: Path, namespace: str, tmp_path: Path
+) -> None:
+    with operator(account, tmp_path / "log"):
+        flags = ["--log-level=debug", "--http-port=80"]
+        path = make_backend(api_server, namespace, runtime={"extraArgs": flags})
+        await_condition("the refusal", lambda: reason_of(api_server, path) == "UnsupportedField", PATIENCE_SECONDS)
+        assert "runtime.extraArgs[1]: --http-port is set by the operator" in str(api_server.get(path).body["status"])
+        assert pods(api_server, namespace) == []
+        assert api_server.merge(path, {"spec": {"runtime": {"extraArgs": flags[:1]}}}).status == 200
+        await_condition("a pod", lambda: bool(pods(api_server, namespace)), PATIENCE_SECONDS)
+        (pod,) = pods(api_server, namespace)
+        given = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
+        assert given["MODELBACKEND_LOG_LEVEL"] == "debug"
+
+
 def test_it_stops_when_told_and_says_how_it_is_while_it_runs(
     api_server: ApiServer, account: Path, namespace: str, tmp_path: Path
 ) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from bench.serving.plot import svg
+from bench.serving.record import Record
 from bench.serving.rows import Goal, Row, line, summary
 
 
@@ -41,3 +43,19 @@ def test_the_picture_has_a_bar_for_each_row_and_its_words_are_escaped() -> None:
     bars = picture.findall("{http://www.w3.org/2000/svg}rect")
     assert len(bars) == len(rows)
     assert all(float(bar.attrib["width"]) > 0 for bar in bars)
+
+
+def test_a_run_that_was_interrupted_goes_on_after_the_works_it_has(tmp_path: Path) -> None:
+    path, rows = tmp_path / "results.json", [row(1, 2, Goal(1)), row(3, 4, Goal(2, lower=True))]
+    Record(path, "this machine").add(rows, load_average=0.5)
+    resumed = Record.resumed(path, "this machine")
+    assert resumed.rows == rows
+    assert resumed.works == {"a work"}
+    assert Record.resumed(tmp_path / "none.json", "this machine").works == set()
+
+
+def test_rows_of_another_machine_are_not_mixed_in(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    Record(path, "this machine").add([row(1, 2, Goal(1))], load_average=0.5)
+    with pytest.raises(ValueError, match="is of another run: this machine, now: that machine"):
+        Record.resumed(path, "that machine")

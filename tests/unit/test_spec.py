@@ -34,6 +34,7 @@ REACHES_THE_POD: dict[str, Any] = {
     "runtime.flashAttention": "Enabled",
     "serving.maxPending": 5,
     "runtime.mode": "Embed",
+    "runtime.extraArgs": ["--prompt-cache-bytes=1000"],
     "runtime.pooling": "Mean",
     "serving.maxPendingTokens": 1000,
     "serving.auth": {"tokenSecretRef": {"name": "s", "key": "k"}},
@@ -79,7 +80,6 @@ DECIDED_ELSEWHERE = {
 
 NOT_YET: dict[str, Any] = {
     "runtime.pooling": "None",
-    "runtime.extraArgs": ["--verbose"],
     "exposure.http": {},
 }
 
@@ -142,9 +142,12 @@ def test_every_field_is_in_the_reference() -> None:
 
 
 def test_several_refusals_are_told_at_once() -> None:
-    spec = read({**HOST_PATH, "runtime": {"extraArgs": ["--verbose"]}, "exposure": {"http": {}}})
+    spec = read({**HOST_PATH, "runtime": {"pooling": "None"}, "exposure": {"http": {}}})
     assert unsupported_fields(spec) == [
-        ("runtime.extraArgs", "spec.runtime.extraArgs is not supported by this version: remove it."),
+        (
+            "runtime.pooling",
+            "spec.runtime.pooling is not supported by this version: use another one: a text has one vector.",
+        ),
         (
             "exposure.http",
             "spec.exposure.http is not supported by this version: remove it; inside the cluster the Service has "

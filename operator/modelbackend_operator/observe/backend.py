@@ -1,5 +1,6 @@
 """A ModelBackend, from the object as the API server sent it."""
 
+from modelbackend_operator.extra_arguments import refused_arguments
 from modelbackend_operator.model.backend import Backend, Exposure, Rollout
 from modelbackend_operator.model_files import path_leaves_volume
 from modelbackend_operator.observe.orders import attestation_from, orders_from
@@ -73,6 +74,7 @@ def _refused(spec: ModelBackendSpec | InvalidSpec, allow_host_path: bool) -> tup
     if isinstance(spec, InvalidSpec):
         return (f"this version cannot read the object: {spec.message}; correct the spec, or upgrade the operator.",)
     sentences = [sentence for _, sentence in unsupported_fields(spec)]
+    sentences += refused_arguments(spec)
     if spec.model.source.host_path is not None and not allow_host_path:
         sentences.append(
             "spec.model.source.hostPath is not allowed in this cluster: "
