@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from e2e.backends import WEIGHTS
+from e2e.cluster.kind_cluster import is_ready
+from e2e.cluster.nodes import KindNodes, UnsupportedNodes, node_control
 from e2e.conftest import ROOT, is_ending, smollm2
 from e2e.kubectl import Kubectl, until
 from e2e.transcript import commands, fits, outputs
@@ -36,6 +38,37 @@ def test_two_models_take_turns_on_a_gpu(kubectl: Kubectl, shell: dict[str, str])
     kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     fill_volume(kubectl, NAMESPACE, WEIGHTS, {"model.gguf": smollm2()})
     follow("two-models-one-gpu.md", shell)
+
+
+def test_a_model_in_git_is_applied_again_and_again_scaled_planned_and_pruned(
+    kubectl: Kubectl, shell: dict[str, str]
+) -> None:
+    kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    fill_volume(kubectl, NAMESPACE, WEIGHTS, {"model.gguf": smollm2()})
+    follow("gitops.md", shell)
+
+
+@pytest.fixture
+def nodes(kubectl: Kubectl) -> Iterator[KindNodes]:
+    """All are well again afterwards."""
+    names = [node["metadata"]["name"] for node in kubectl.list("nodes")]
+    match node_control(names):
+        case UnsupportedNodes(reason):
+            pytest.skip(reason)
+        case KindNodes() as control:
+            yield control
+            for name in names:
+                control.start(name)
+            until("every node is well", lambda: all(is_ready(node) for node in kubectl.list("nodes")))
+
+
+@pytest.mark.node_faults
+def test_a_node_is_lost_with_a_model_on_it_and_its_port_is_kept_until_somebody_knows(
+    kubectl: Kubectl, shell: dict[str, str], nodes: KindNodes
+) -> None:
+    kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    fill_volume(kubectl, NAMESPACE, WEIGHTS, {"model.gguf": smollm2()})
+    follow("lost-node.md", {**nodes.docker.env, **shell})
 
 
 def follow(tutorial: str, environment: dict[str, str]) -> None:
