@@ -141,6 +141,17 @@ class StopEntry(Part):
     yielded_at: Timestamp | None = None
 
 
+class Evidence(StrEnum):
+    """The only keys that open a claim."""
+
+    NEVER_STARTED = "NeverStarted"
+    CONTAINERS_TERMINATED = "ContainersTerminated"
+    NODE_REBOOTED = "NodeRebooted"
+    OUT_OF_SERVICE = "OutOfService"
+    NODE_REMOVED = "NodeRemoved"
+    ATTESTED = "Attested"
+
+
 class InstancePhase(StrEnum):
     WAITING = "Waiting"  # no pod yet: waits for a port or for a predecessor's end
     PENDING = "Pending"  # a pod, not running yet: gated, unscheduled, pulling
@@ -159,6 +170,7 @@ class Successor(Part):
     pod: PodReference
     address: str | None = None
     port: int | None = None
+    evidence: Evidence | None = None
     reason: str | None = None
     message: str | None = None
 
@@ -172,6 +184,7 @@ class Instance(Part):
     port: int | None = None
     in_flight: int | None = None
     stop: StopEntry | None = None
+    evidence: Evidence | None = None
     reason: str | None = None
     message: str | None = None
     restarts: int | None = None
@@ -179,6 +192,16 @@ class Instance(Part):
     failed_starts: int | None = None
     successor: Successor | None = None
     waiting_since: Timestamp | None = None
+
+
+class VanishedPod(Part):
+    """One without a PortClaim that would remember it, whose object went without proof of its end."""
+
+    ordinal: Ordinal
+    pod: PodReference
+    node: NodeReference | None = None
+    since: Timestamp
+    reference_boot_id: str | None = None
 
 
 class PortRole(StrEnum):
@@ -240,6 +263,7 @@ class ModelBackendStatus(Part):
     service_name: str | None = None
     endpoints: tuple[Endpoint, ...] = ()
     instances: tuple[Instance, ...] = ()
+    vanished: tuple[VanishedPod, ...] = ()
     model: ModelFacts | None = None
     last_shutdown: LastShutdown | None = None
     orders: tuple[OrderEntry, ...] = ()
@@ -263,17 +287,6 @@ class PortClaimSpec(Part):
     role: PortRole = PortRole.GRPC
     backend: BackendReference
     ordinal: Annotated[int, Field(ge=0, le=1023)]
-
-
-class Evidence(StrEnum):
-    """The only keys that open a claim."""
-
-    NEVER_STARTED = "NeverStarted"
-    CONTAINERS_TERMINATED = "ContainersTerminated"
-    NODE_REBOOTED = "NodeRebooted"
-    OUT_OF_SERVICE = "OutOfService"
-    NODE_REMOVED = "NodeRemoved"
-    ATTESTED = "Attested"
 
 
 class PastHolder(Part):

@@ -31,6 +31,7 @@ from modelbackend_operator.orders import answered
 from modelbackend_operator.problems import Problem, problem_in
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.spent_budgets import spent_budgets
+from modelbackend_operator.vanished import told_vanished
 from modelbackend_operator.words import unconfirmed_words
 
 STALLING = frozenset(
@@ -102,6 +103,7 @@ def _comparable(status: Mapping[str, Any]) -> dict[str, Any]:
         "conditions": {kind: conditions[kind] for kind in Condition if kind in conditions},
         "instances": {entry.get("ordinal"): entry for entry in status.get("instances") or ()},
         "endpoints": {(entry.get("ordinal"), entry.get("role")): entry for entry in status.get("endpoints") or ()},
+        "vanished": list(status.get("vanished") or ()),
         "orders": {entry.get("kind"): entry for entry in status.get("orders") or ()},
     }
 
@@ -123,6 +125,7 @@ def status_of(observation: Observation, backend: Backend, waits: Sequence[Wait],
         service_name=service.ref.name if service is not None else None,
         endpoints=tuple(_endpoints(observation, backend)),
         instances=instances,
+        vanished=told_vanished(observation, now),
         model=_model_facts(observation, backend),
         orders=answered(observation, backend),
         conditions=tuple(_conditions(observation, backend, told, now)),

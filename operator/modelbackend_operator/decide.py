@@ -8,7 +8,7 @@ observation. The order of the rules is the protocol:
 2. count what failed by itself; end what must end, also by the     (restarts.py, rollout.py, stopping.py,
    user's order, one instance of a model at a time                  ending.py, orders.py)
 3. give the model's Lease back                                     (model_lease.py)
-4. settle claims and Services that nothing stands behind           (settling.py)
+4. settle claims and Services that nothing stands behind           (settling.py, vanished.py)
 5. start what is wanted                                            (starting.py)
 6. take the finalizer off, last                                    (settling.py)
 7. say in status what is true, when there is nothing else to write (conditions.py)
@@ -31,6 +31,7 @@ from modelbackend_operator.rollout import failures, in_order_of_ending
 from modelbackend_operator.settling import keep_budget, remove_finalizer, settle_claim, sweep_services
 from modelbackend_operator.starting import start
 from modelbackend_operator.stopping import stop
+from modelbackend_operator.vanished import await_vanished
 from modelbackend_operator.volumes import await_volume
 
 
@@ -93,6 +94,7 @@ def _steps(observation: Observation, now: datetime) -> Iterator[Act | Wait | Non
     yield release(observation, now)
     for claim in observation.claims:
         yield settle_claim(observation, claim, now)
+    yield from await_vanished(observation, now)
     yield sweep_services(observation)
     if backend is not None and backend.has_finalizer and backend.deleting_since is None:
         yield from _starts(observation, now)

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from modelbackend_operator.actions import DeletePod, HandOver, RemovePodFinalizer, WithholdClaim, WriteStopRecord
 from modelbackend_operator.api import Evidence
+from modelbackend_operator.conditions import publish
 from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.evidence import evidence_of
 from modelbackend_operator.instances import claim_naming, waits_for_proof
@@ -19,6 +20,7 @@ from modelbackend_operator.model.node import NodeId
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.reasons import Reason
+from modelbackend_operator.vanished import is_told_ended
 from modelbackend_operator.words import unconfirmed_words
 
 LINGER_SECONDS = 10
@@ -73,10 +75,12 @@ def _keep_as_witness(observation: Observation, pod: Pod) -> Act | None:
 
 
 def _release(observation: Observation, pod: Pod, evidence: Evidence, now: datetime) -> Act | Wait:
-    """With proof: the port's Service (if the instance ends), the claim, the pod's finalizer, at last its object."""
+    """With proof: the port's Service (if the instance ends), the claim (or status), the pod's finalizer, its object."""
     for claim in observation.claims:
         if claim.pod_uid == pod.ref.uid and claim.phase in (ClaimPhase.BOUND, ClaimPhase.WITHHELD):
             return release(observation, claim, evidence)
+    if not is_told_ended(observation, pod):
+        return Act(publish(observation, (_removal(pod),), now))
     if pod.has_finalizer:
         return Act(RemovePodFinalizer(pod))
     return _await_removal(pod, now)
@@ -84,10 +88,13 @@ def _release(observation: Observation, pod: Pod, evidence: Evidence, now: dateti
 
 def _await_removal(pod: Pod, now: datetime) -> Act | Wait:
     """The kubelet removes the object; when it is lost after its last word, a grace of 0 does (there is proof)."""
-    message = f"pod {pod.ref.name} has ended; its object is being removed"
     if not pod.grace_seconds or pod.deleted_at is None:
-        return Wait(Reason.TERMINATING, message, None, pod.ordinal)
+        return _removal(pod)
     overdue_at = pod.deleted_at + timedelta(seconds=pod.grace_seconds + LINGER_SECONDS)
     if now >= overdue_at:
         return Act(DeletePod(pod, grace_seconds=0))
-    return Wait(Reason.TERMINATING, message, overdue_at, pod.ordinal)
+    return replace(_removal(pod), not_after=overdue_at)
+
+
+def _removal(pod: Pod) -> Wait:
+    return Wait(Reason.TERMINATING, f"pod {pod.ref.name} has ended; its object is being removed", None, pod.ordinal)

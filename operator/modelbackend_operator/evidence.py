@@ -5,7 +5,7 @@ And what contradicts them. The words themselves are explained in `proof.py`.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from modelbackend_operator.api import GRPC_PORT, Evidence
 from modelbackend_operator.instances import claim_naming, pod_lives
@@ -110,14 +110,17 @@ def reference_boot(observation: Observation, claim: Claim) -> str:
     Empty while no such status is known. One that is older may tell the boot before the one in which the pod ran, and
     its successor would then look like a reboot.
     """
-    node = _same_node(observation, trail_of_claim(observation, claim))
-    if node is None or node.heartbeat_at is None:
-        return ""
     pod = next((pod for pod in observation.pods if pod.ref.uid == claim.pod_uid), None)
     since = claim.since
     if pod is not None and pod.deleted_at is not None:
         since = max(since, pod.deleted_at + timedelta(seconds=pod.grace_seconds or 0))
-    return node.boot_id if node.heartbeat_at > since else ""
+    return boot_after(observation, trail_of_claim(observation, claim), since)
+
+
+def boot_after(observation: Observation, trail: Trail, since: datetime) -> str:
+    """In which boot the node of the trail is, by a status of it that is younger; empty where there is none."""
+    node = _same_node(observation, trail)
+    return node.boot_id if node is not None and node.heartbeat_at is not None and node.heartbeat_at > since else ""
 
 
 # -- and what contradicts them ----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from modelbackend_operator.api import (
     Successor,
 )
 from modelbackend_operator.decision import Wait
+from modelbackend_operator.evidence import evidence_of
 from modelbackend_operator.instances import (
     any_container_running,
     claim_naming,
@@ -31,7 +32,7 @@ from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.problems import problem_in
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.restarts import restarts_of
-from modelbackend_operator.told_in_status import waiting_since
+from modelbackend_operator.told_in_status import told_node, waiting_since
 
 
 def instance_of(
@@ -55,23 +56,35 @@ def _seen(observation: Observation, backend: Backend, ordinal: int, waits: Seque
     claim = claim_naming(observation, pod)
     problem = problem_in(observation, pod)
     # Told together, once a container was made or cannot be: writes moments apart tell nobody more.
-    is_placed = bool(pod.host_ip) and (problem is not None or any(c.ever_created for c in pod.containers))
-    node = observation.nodes.get(pod.node) if is_placed else None
+    is_made = any(container.ever_created for container in pod.containers)
+    is_placed = bool(pod.host_ip) and (problem is not None or is_made)
     cause = wait if wait is not None and wait.reason == Reason.RESTART_BUDGET_EXHAUSTED else problem or wait
     return Instance(
         ordinal=ordinal,
         phase=InstancePhase.UNCONFIRMED if _is_overdue(wait) else _phase(observation, pod),
         pod=PodReference(name=pod.ref.name, uid=pod.ref.uid),
-        node=NodeReference(name=node.name, uid=node.uid, boot_id=node.boot_id or None) if node else None,
+        node=_node(observation, backend, pod, is_made=is_made),
         address=_address(observation, backend, pod, claim) if is_placed else None,
         port=claim.port if claim is not None else None,
         in_flight=_in_flight(observation, pod),
         stop=_stop_entry(pod),
+        evidence=evidence_of(observation, pod) if claim is None else None,
         reason=cause.reason if cause is not None else None,
         message=(cause.message or None) if cause is not None else None,
         waiting_since=_waiting_since(backend, pod, wait, now),
         successor=_successor(observation, backend, pod, wait),
     )
+
+
+def _node(observation: Observation, backend: Backend, pod: Pod, *, is_made: bool) -> NodeReference | None:
+    """Its machine, once a container was made there: by that a pod is known to have run (`told_in_status.py`).
+
+    It stays told when the Node object goes, or its kubelet forgets the containers.
+    """
+    machine, told = observation.nodes.get(pod.node), told_node(backend, pod.ref.uid)
+    if machine is None or not is_made:
+        return NodeReference.model_validate(told) if told else None
+    return NodeReference(name=machine.name, uid=machine.uid, boot_id=machine.boot_id or None)
 
 
 def _successor(observation: Observation, backend: Backend, pod: Pod, wait: Wait | None) -> Successor | None:
@@ -86,6 +99,7 @@ def _successor(observation: Observation, backend: Backend, pod: Pod, wait: Wait 
         pod=PodReference(name=other.ref.name, uid=other.ref.uid),
         address=_address(observation, backend, other, claim),
         port=claim.port if claim is not None else None,
+        evidence=evidence_of(observation, other) if claim is None else None,
         reason=cause.reason if cause is not None and not is_serving(other) else None,
         message=(cause.message or None) if cause is not None and not is_serving(other) else None,
     )

@@ -26,7 +26,7 @@ from modelbackend_operator.actions import (
     WriteStopRecord,
 )
 from modelbackend_operator.evidence import evidence_elsewhere, evidence_of, trail_of_claim
-from modelbackend_operator.instances import claim_naming, is_serving, status_advertises, status_names
+from modelbackend_operator.instances import claim_naming, is_serving, status_advertises, status_names, waits_for_proof
 from modelbackend_operator.model.backend import Backend
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.observation import Observation
@@ -46,6 +46,8 @@ class Process:
     port: int | None
     """The claimed one that it is exposed behind."""
     in_flight: int
+    instance: tuple[str, int] = ("", 0)
+    """Uid of its backend, and its ordinal, where they are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,24 @@ def gate_before_claim(step: Step) -> Breaches:
             yield f"pod {pod.ref.uid} is let through, and no claim names it"
 
 
+def no_double_process(step: Step) -> Breaches:
+    """Where an end is waited for (whenUnconfirmed: Wait), a pod leaves its gate after that of the last one's process.
+
+    Also of one whose object is gone. Besides: the one that it takes the place of (Surge).
+    """
+    if isinstance(step.action, Ungate) and step.action.pod.gated:
+        pod = step.action.pod
+        others = (p for p in _waited_for(step) if p.instance[1] == pod.ordinal)
+        left = [p.pod_uid for p in others if p.pod_uid not in (pod.ref.uid, pod.replaces)]
+        yield from (f"pod {pod.ref.uid} is let through, and pod {uid} runs" for uid in left)
+
+
+def _waited_for(step: Step) -> Iterator[Process]:
+    """What runs of a backend that waits for the end of all that ran."""
+    if waits_for_proof(step.decided_from):
+        yield from (p for p in step.before.processes if p.instance[0] == step.decided_from.backend_uid)
+
+
 def never_advertise_dying(step: Step) -> Breaches:
     """No endpoint of an ending instance is written; nothing is drained or deleted before it was withdrawn."""
     match step.action:
@@ -229,6 +249,7 @@ def finalizer_last(step: Step) -> Breaches:
     unaccounted = (pod for pod in world.pods if pod.handed_over is not None and not _is_accounted_for(world, pod))
     yield from (f"the port of witness {pod.ref.uid} is not withheld" for pod in unaccounted)
     yield from (f"port {c.port} is left bound" for c in world.claims if c.phase is ClaimPhase.BOUND)
+    yield from (f"the process of pod {p.pod_uid} is left, and was to be waited for" for p in _waited_for(step))
 
 
 def _now_of(step: Step) -> Observation:
@@ -258,6 +279,7 @@ ON_SNAPSHOT: Mapping[str, Callable[[Snapshot], Breaches]] = {
 }
 ON_STEP: Mapping[str, Callable[[Step], Breaches]] = {
     "GateBeforeClaim": gate_before_claim,
+    "NoDoublePod": no_double_process,
     "NeverAdvertiseDying": never_advertise_dying,
     "ForceOnlyAfterDeadline": force_only_after_deadline,
     "EvidenceNotAbsence": evidence_not_absence,

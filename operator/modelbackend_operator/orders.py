@@ -11,9 +11,10 @@ and is answered there in words. The end of a pod that holds a port is attested o
 """
 
 from modelbackend_operator.api import ANNOTATION_ATTEST, ANNOTATION_EXTEND, ANNOTATION_FORCE, OrderEntry
-from modelbackend_operator.model.backend import Backend, OrderKind
+from modelbackend_operator.model.backend import Backend, OrderKind, WhenUnconfirmed
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.told_in_status import remembered
 
 ANNOTATIONS = {
     OrderKind.FORCE: ANNOTATION_FORCE,
@@ -74,6 +75,8 @@ def _judge(observation: Observation, kind: OrderKind, text: str) -> OrderEntry:
     if kind is OrderKind.ATTEST and claim is not None:
         return _refused(kind, text, f"that pod holds port {claim.port}: annotate PortClaim {claim.ref.name} with it")
     pod = pods.get(words[0])
+    if pod is None and kind is OrderKind.ATTEST and _is_waited_for(observation, words[0]):
+        return OrderEntry(kind=kind, text=text, pods=(words[0],))
     if pod is None:
         missing = f"this backend has no pod with uid {words[0]}; status.instances names those it has"
         return _refused(kind, text, missing)
@@ -83,6 +86,14 @@ def _judge(observation: Observation, kind: OrderKind, text: str) -> OrderEntry:
     if kind is OrderKind.ATTEST and not pod.deleting:
         return _refused(kind, text, f"pod {pod.ref.name} is not being deleted; delete it first")
     return OrderEntry(kind=kind, text=text, pods=(pod.ref.uid,))
+
+
+def _is_waited_for(observation: Observation, pod_uid: str) -> bool:
+    """Its object is gone, and status remembers it."""
+    backend = observation.backend
+    if backend is None or backend.when_unconfirmed is not WhenUnconfirmed.WAIT:
+        return False
+    return any(pod.pod_uid == pod_uid for pod in remembered(backend.status))
 
 
 def _makes_sense(kind: OrderKind, target: str, what: str) -> bool:

@@ -30,6 +30,7 @@ from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.rollout import predecessor
+from modelbackend_operator.vanished import vanished
 from modelbackend_operator.withheld import note_return, refuse_attestation, settle_withheld
 from modelbackend_operator.words import missing_words
 
@@ -143,6 +144,8 @@ def remove_finalizer(observation: Observation) -> Act | Wait | None:
     withheld = next((claim for claim in observation.claims if claim.phase is ClaimPhase.WITHHELD), None)
     if withheld is not None and waits_for_proof(observation):
         return Wait(Reason.UNCONFIRMED, f"port {withheld.port}: {withheld.message}", None, withheld.ordinal)
+    if vanished(observation):
+        return None
     lease = observation.lease
     if lease is not None and lease.holder is not None and lease.holder.backend_uid == observation.backend_uid:
         return None

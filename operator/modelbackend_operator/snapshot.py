@@ -24,7 +24,7 @@ from modelbackend_operator.observe.service import service_from
 from modelbackend_operator.reading import entries, mapping, owner_uid
 from modelbackend_operator.settings import NodeRemoved, Settings
 from modelbackend_operator.timestamps import parse_time
-from modelbackend_operator.told_in_status import with_status
+from modelbackend_operator.told_in_status import remembered, with_status
 
 
 def observation_of(
@@ -47,7 +47,7 @@ def observation_of(
     namespace = namespace_of(cache, backend_uid)
     status = backend.status if backend is not None else {}
     pods = tuple(with_status(pod_from(raw), status) for raw in _within(cache, Kind.POD, namespace, backend_uid))
-    nodes = _nodes(cache, pods, claims)
+    nodes = _nodes(cache, pods, claims, status)
     services = tuple(service_from(raw) for raw in _within(cache, Kind.SERVICE, namespace, backend_uid))
     budgets = tuple(budget_from(raw) for raw in _within(cache, Kind.BUDGET, namespace, backend_uid))
     return Observation(
@@ -136,9 +136,10 @@ def sharers(cache: Cache, backend: Backend | None) -> tuple[Raw, ...]:
     return tuple(raw for raw in found if raw["metadata"]["uid"] != backend.ref.uid)
 
 
-def _nodes(cache: Cache, pods: tuple[Pod, ...], claims: tuple[Claim, ...]) -> dict[str, Raw]:
+def _nodes(cache: Cache, pods: tuple[Pod, ...], claims: tuple[Claim, ...], status: Raw) -> dict[str, Raw]:
     names = {pod.node for pod in pods if pod.node} | {claim.node.name for claim in claims if claim.node is not None}
     names |= {node.name for claim in claims for node in claim.removed_nodes}
+    names |= {pod.node.name for pod in remembered(status) if pod.node is not None}
     found = {name: cache.get(Kind.NODE, "", name) for name in sorted(names)}
     return {name: raw for name, raw in found.items() if raw is not None}
 

@@ -46,6 +46,7 @@ from modelbackend_operator.model.server import ServerState
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.restarts import exhausted
 from modelbackend_operator.rollout import predecessor
+from modelbackend_operator.vanished import vanished
 
 RETRY_POOL_SECONDS = 10
 MAX_PORT = 65535
@@ -60,7 +61,8 @@ def start(observation: Observation, backend: Backend, ordinal: int, now: datetim
     """The next step towards this instance serving, or None when it does."""
     pods, pod = pods_of(observation, ordinal), staying_pod(observation, ordinal)
     earlier = predecessor(observation, ordinal)
-    if (pod is None or pod.gated) and any(other is not earlier and stop_reason(observation, other) for other in pods):
+    is_held = any(other is not earlier and stop_reason(observation, other) for other in pods)
+    if (pod is None or pod.gated) and (is_held or any(one.ordinal == ordinal for one in vanished(observation))):
         return None  # the last one is being ended; until its proof nothing more of this instance starts
     if pod is None:
         spent = exhausted(backend, ordinal, None)

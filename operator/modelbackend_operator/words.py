@@ -5,6 +5,7 @@ from modelbackend_operator.instances import claim_naming
 from modelbackend_operator.model.claim import Claim
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.told_in_status import Remembered
 
 
 def unconfirmed_words(observation: Observation, pod: Pod) -> str:
@@ -26,6 +27,16 @@ def missing_words(claim: Claim) -> str:
         f"pod {claim.pod_name} ({claim.pod_uid}){where} vanished without proof that its process ended; "
         "it was let go past its finalizer or its record was lost; "
         f"proof is a later reboot of the node, {_otherwise(claim.pod_uid, 'this PortClaim')}"
+    )
+
+
+def vanished_words(pod: Remembered) -> str:
+    """Of a pod without a claim, whose object is gone."""
+    where = f" on node {pod.node.name}" if pod.node is not None else ""
+    return (
+        f"pod {pod.pod_name} ({pod.pod_uid}){where} vanished without proof that its process ended, and "
+        "shutdown.whenUnconfirmed is Wait; it was let go past its finalizer; "
+        f"proof is a later reboot of the node, {_otherwise(pod.pod_uid, 'the ModelBackend')}"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from modelbackend_operator import actions as do
 from modelbackend_operator import decide as deciding
 from modelbackend_operator import instances, proof, starting, stopping
+from modelbackend_operator import vanished as vanishing
 from modelbackend_operator.api import Evidence
 from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.model.claim import Claim, ClaimPhase
@@ -213,6 +214,14 @@ def forgets_the_terminating(observation: Observation, ordinal: int) -> tuple[Pod
 
 
 _pods_of = instances.pods_of
+
+
+def where_it_is_wanted(observation: Observation) -> tuple[Any, ...]:
+    """Only what is to run again is waited for; not what a deletion ends."""
+    return tuple(pod for pod in _vanished(observation) if instances.wanted(observation, pod.ordinal))
+
+
+_vanished = vanishing.vanished
 
 
 def every_name(observation: Observation) -> set[str]:

@@ -15,6 +15,7 @@ from modelbackend_operator.model.backend import Backend
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.stop import StopRecord
 from modelbackend_operator.timestamps import parse_time, rfc3339
+from modelbackend_operator.told_in_status import remembered
 from tests.sim.state import State
 from tests.sim.world import World
 from tests.unit.builders import NOW
@@ -44,6 +45,7 @@ def protocol_part(status: Mapping[str, Any]) -> dict[str, Any]:
     part = {
         "observedGeneration": status.get("observedGeneration"),
         "instances": [_instance_part(entry) for entry in status.get("instances") or ()],
+        "vanished": status.get("vanished"),
         "endpoints": [{"podUID": entry["podUID"]} for entry in status.get("endpoints") or ()],
         "model": {"architecture": "llama"} if "architecture" in (status.get("model") or {}) else {},
         "orders": status.get("orders"),
@@ -56,15 +58,18 @@ def _pod_part(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {"pod": {"uid": entry["pod"]["uid"]}} if entry.get("pod") else {}
 
 
-_REMEMBERED = ("restarts", "podRestarts", "failedStarts", "waitingSince")
+_REMEMBERED = ("restarts", "podRestarts", "failedStarts", "waitingSince", "node", "port", "evidence")
 
 
 def _instance_part(entry: Mapping[str, Any]) -> dict[str, Any]:
     part: dict[str, Any] = {name: entry[name] for name in _REMEMBERED if entry.get(name)}
     part["ordinal"] = entry["ordinal"]
     part |= _pod_part(entry)
-    if successor := _pod_part(entry.get("successor") or {}):
-        part["successor"] = successor
+    if (entry.get("stop") or {}).get("yieldedAt"):
+        part["stop"] = {"yieldedAt": rfc3339(NOW)}  # nobody asks when
+    beside = entry.get("successor") or {}
+    if successor := _pod_part(beside):
+        part["successor"] = successor | {name: beside[name] for name in ("port", "evidence") if beside.get(name)}
     return part
 
 
@@ -164,15 +169,21 @@ def _aged(thing: Any) -> Any:
         elif field.name == "stop" and is_dataclass(value):
             changes[field.name] = _aged(value)
         elif field.name == "status" and any(entry.get("waitingSince") for entry in value.get("instances", ())):
-            changes["status"] = {**value, "instances": [_aged_entry(entry) for entry in value["instances"]]}
+            changes["status"] = {
+                **value,
+                "instances": [_aged_entry(entry, "waitingSince") for entry in value["instances"]],
+            }
+        if field.name == "status" and value.get("vanished"):
+            vanished = [_aged_entry(entry, "since") for entry in value["vanished"]]
+            changes["status"] = {**changes.get("status", value), "vanished": vanished}
     return replace(thing, **changes) if changes else thing
 
 
-def _aged_entry(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    since = parse_time(entry.get("waitingSince"))
+def _aged_entry(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    since = parse_time(entry.get(name))
     if since is None:
         return entry
-    return {**entry, "waitingSince": rfc3339(max(since, NOW) - timedelta(seconds=TICK_SECONDS))}
+    return {**entry, name: rfc3339(max(since, NOW) - timedelta(seconds=TICK_SECONDS))}
 
 
 # -- the world of a search --------------------------------------------------------------------------------------------
@@ -200,7 +211,8 @@ class SearchWorld(World):
         claims = self.state.all(Claim)
         known = [m.node for m in self.state.machines.values()] + [claim.node for claim in claims]
         removed = [node for claim in claims for node in claim.removed_nodes]
-        used = {node.uid for node in (*known, *removed) if node is not None}
+        told = [pod.node for backend in self.state.all(Backend) for pod in remembered(backend.status)]
+        used = {node.uid for node in (*known, *removed, *told) if node is not None}
         elsewhere = self.mentioned()
         number = 1
         while f"{name}-uid-{number}" in used or f"{name}-uid-{number}'" in elsewhere:
@@ -218,7 +230,7 @@ class SearchWorld(World):
 
 def _mentions(thing: Any) -> set[str]:
     found = {getattr(thing, name, "") for name in ("pod_uid", "replaces")}
-    if isinstance(thing, Claim) and thing.attestation is not None:
+    if isinstance(thing, Backend | Claim) and thing.attestation is not None:
         found.add(thing.attestation.pod_uid)
     holder, stop, status = getattr(thing, "holder", None), getattr(thing, "stop", None), getattr(thing, "status", None)
     if holder is not None:
@@ -227,6 +239,7 @@ def _mentions(thing: Any) -> set[str]:
         found.add(stop.epoch.partition("/")[0])
     for entry in (status or {}).get("instances") or ():
         found.update(part["pod"]["uid"] for part in (entry, entry.get("successor", {})) if "pod" in part)
+    found.update(entry["pod"]["uid"] for entry in (status or {}).get("vanished") or ())
     if (status or {}).get("lastShutdown"):
         found.add((status or {})["lastShutdown"]["pod"]["uid"])
     for entry in (status or {}).get("endpoints") or ():

@@ -97,10 +97,11 @@ def _kubelet_moves(world: "World", pod: Pod) -> Iterator[Move]:
 def _start(world: "World", pod: Pod) -> None:
     run = world.state.runs.get(pod.ref.uid)
     if run is not None:
-        world.state = world.state.with_run(pod.ref.uid, Run(run.node, run.port))
+        world.state = world.state.with_run(pod.ref.uid, Run(run.node, run.port, run.instance))
         return
+    instance = (world.state.owners[pod.ref.uid], pod.ordinal)
     claimed = (c.port for c in world.state.all(Claim) if c.pod_uid == pod.ref.uid and c.phase is ClaimPhase.BOUND)
-    world.state = world.state.with_run(pod.ref.uid, Run(pod.node, pod.host_port or next(claimed, None)))
+    world.state = world.state.with_run(pod.ref.uid, Run(pod.node, pod.host_port or next(claimed, None), instance))
 
 
 def _end(world: "World", pod_uid: str) -> None:

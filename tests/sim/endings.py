@@ -8,6 +8,7 @@ from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.lease import Lease
 from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.model.service import Service
+from modelbackend_operator.vanished import vanished
 from tests.sim.world import World
 
 
@@ -37,6 +38,8 @@ def _is_witness(world: World, thing: Pod | Service) -> bool:
 
 def _unserved(world: World, backend: Backend) -> Iterator[str]:
     uid = backend.ref.uid
+    if any(gone.pod_uid not in world.state.servers for gone in vanished(world.observe(uid))):
+        return  # nobody has looked at the machine, which is what this backend waits for
     if backend.deleting_since is not None:
         yield f"{uid} is not gone"
         return

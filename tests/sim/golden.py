@@ -63,6 +63,21 @@ STORIES = (
         (SETTLE, "the kubelet of node-1 stops", "delete b1", SETTLE, "the kubelet of node-1 returns", SETTLE),
     ),
     Story(
+        "vanished-inside",
+        "a pod without a claim is torn out: status remembers it, the deletion waits, an administrator's word ends that",
+        (replace(B1, exposure=Exposure.CLUSTER_IP, when_unconfirmed=WhenUnconfirmed.WAIT),),
+        (
+            SETTLE,
+            "node-1 loses power",
+            "tear pod-1 out past its finalizer",
+            SETTLE,
+            "delete b1",
+            SETTLE,
+            "attest the end of pod-1",
+            SETTLE,
+        ),
+    ),
+    Story(
         "attested",
         "a pod torn out past its finalizer, its machine off for good: an administrator's word frees the port",
         on_host(B1),

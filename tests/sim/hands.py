@@ -14,6 +14,7 @@ from modelbackend_operator.model.lease import Lease
 from modelbackend_operator.model.pod import Pod, PodPhase
 from modelbackend_operator.model.server import ServerState
 from modelbackend_operator.model.service import Service
+from modelbackend_operator.vanished import vanished
 from tests.sim.state import Machine, Run
 from tests.sim.world import World
 
@@ -161,6 +162,12 @@ def _blank(world: World, pod: Pod) -> Callable[[], object]:
 
 
 def _on_others(world: World) -> Iterator[Hand]:
+    for backend in world.state.all(Backend):
+        for gone in vanished(world.observe(backend.ref.uid)):
+            if gone.pod_uid not in world.state.servers and backend.attestation is None:
+                word = Attestation(gone.pod_uid, "looked at the machine")
+                attest = partial(world.edit, backend, attestation=word)
+                yield Hand("attest", f"attest the end of {gone.pod_uid}", attest)
     for claim in world.state.all(Claim):
         if (
             claim.phase is ClaimPhase.WITHHELD

@@ -18,6 +18,7 @@ from modelbackend_operator.model.server import ServerReport, ServerState
 from modelbackend_operator.model.service import Service
 from modelbackend_operator.model_lease import stop_is_open
 from modelbackend_operator.timestamps import parse_time
+from modelbackend_operator.told_in_status import with_status
 from tests.sim.state import Machine, Run, State
 
 POOL = (30000, 30009)
@@ -36,6 +37,7 @@ class Looking:
     def observe(self, uid: str, cached: State, truth: State, *, live: bool = False) -> Observation:
         """`cached` may be old; a server that is asked answers for itself."""
         backend = cached.objects.get(uid)
+        status = backend.status if backend is not None else {}
         mine: dict[type, list[Any]] = {Claim: [], Pod: [], Service: [], Lease: []}
         others: dict[type, list[Any]] = {Claim: [], Pod: [], Service: [], Lease: []}
         for object_uid, owner in cached.owners.items():
@@ -48,7 +50,7 @@ class Looking:
             backend=backend,
             namespace_terminating=cached.namespace_terminating,
             claims=tuple(sorted(mine[Claim], key=_by_port)),
-            pods=tuple(sorted(mine[Pod], key=_by_name)),
+            pods=tuple(with_status(pod, status) for pod in sorted(mine[Pod], key=_by_name)),
             services=tuple(sorted(mine[Service], key=_by_name)),
             lease=lease,
             nodes={name: _node(machine, cached.now) for name, machine in machines if machine.node is not None},
@@ -79,7 +81,8 @@ class Looking:
 
     def _stops_of_others(self, uid: str, state: State) -> Iterator[ModelStop]:
         for other in self._sharers(uid, state):
-            for pod in filter(stop_is_open, state.all(Pod, other)):
+            pods = (with_status(pod, state.objects[other].status) for pod in state.all(Pod, other))
+            for pod in filter(stop_is_open, pods):
                 yield ModelStop(pod.ref.uid, f"{other}, instance {pod.ordinal}")
 
     def _waits_of_others(self, uid: str, state: State) -> Iterator[ModelWait]:
@@ -135,7 +138,7 @@ def processes(state: State) -> list[Process]:
     for pod_uid, run in state.runs.items():
         if not run.alive:
             continue
-        found.append(Process(pod_uid, run.port, run.in_flight))
+        found.append(Process(pod_uid, run.port, run.in_flight, run.instance))
         pod = state.objects.get(pod_uid)
         if pod is not None and pod.serving_label:
             leading = (s.node_port for s in state.all(Service) if s.pod_uid == pod_uid)

@@ -36,6 +36,8 @@ from modelbackend_operator import (
     starting,
     stopping,
 )
+from modelbackend_operator import vanished as vanishing
+from modelbackend_operator.model.backend import WhenUnconfirmed
 from modelbackend_operator.model.claim import Claim
 from tests.sim import broken
 from tests.sim.explore import Found, Search
@@ -180,6 +182,11 @@ PINNED = Scenario(
     on_host(replace(B1, pinned_port=ONE_PORT[0])),
     Bounds((("pin", 1),), late=1),
     served=False,
+)
+VANISHED = Scenario(
+    "torn out inside, and waited for",
+    (replace(B1, exposure=INSIDE, when_unconfirmed=WhenUnconfirmed.WAIT),),
+    Bounds((("tear out pod", 1), ("delete", 1))),
 )
 NEXT_OWNER = Scenario("one node port, two owners", (B1, OTHER_MODEL), Bounds((("suspend", 1),)), pool=ONE_PORT)
 LINGERS = Scenario(
@@ -344,6 +351,27 @@ MUTANTS = (
         "a start asks for a free Lease, not for the end of its predecessor (the fifth hole)",
         EVICTED,
         ((starting.start, broken.fenced_by_the_lease_alone),),
+    ),
+    Mutant(
+        "NoDoublePod",
+        "a pod that no claim remembers is forgotten",
+        VANISHED,
+        ((vanishing.vanished, lambda _: ()),),
+        only=True,
+    ),
+    Mutant(
+        "FinalizerLast",
+        "a backend that waits for proof goes without it, where no claim remembers the pod",
+        VANISHED,
+        ((vanishing.vanished, broken.where_it_is_wanted),),
+    ),
+    Mutant(
+        "eventually",
+        "a pod without a claim is let go before status tells of its end",
+        None,
+        ((vanishing.is_told_ended, broken.yes),),
+        tests="tests/unit/test_vanished.py",
+        quick=False,
     ),
     Mutant(
         "NoDoublePod",

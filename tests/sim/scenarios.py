@@ -206,6 +206,20 @@ SCENARIOS = (
         asks="an instance without a claim",
     ),
     Scenario(
+        "vanished inside, and waited for",
+        (replace(B1, exposure=INSIDE, when_unconfirmed=WhenUnconfirmed.WAIT),),
+        Bounds((("tear out pod", 1), ("machine dies|kubelet stops", 1), ("delete|edit", 1), ("attest", 1))),
+        asks="a pod that no claim remembers is torn out: status does, and nothing starts before its end is known",
+    ),
+    Scenario(
+        "vanished inside, with a late write",
+        (replace(B1, exposure=INSIDE, when_unconfirmed=WhenUnconfirmed.WAIT),),
+        Bounds((("tear out pod", 1), ("delete", 1)), late=1),
+        served=False,
+        quick=True,
+        asks="a pod made late, or an old cache, forgets no vanished pod",
+    ),
+    Scenario(
         "requests and a drain",
         (B1,),
         Bounds((("request", 1), ("delete|edit", 1), ("evict", 1)), late=1, pauses=1),

@@ -27,6 +27,8 @@ class Run:
     node: str
     port: int | None
     """The claimed one that its server is exposed behind."""
+    instance: tuple[str, int] = ("", 0)
+    """Uid of its backend, and its ordinal."""
     server: ServerState = ServerState.LOADING
     alive: bool = True
     in_flight: int = 0
@@ -35,7 +37,7 @@ class Run:
 
     def ended(self) -> "Run":
         """Of a process that is no more nothing matters but where it was."""
-        return Run(self.node, self.port, alive=False)
+        return Run(self.node, self.port, self.instance, alive=False)
 
 
 @dataclass(frozen=True, slots=True)

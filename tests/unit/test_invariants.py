@@ -28,7 +28,7 @@ from modelbackend_operator.invariants import (
     breaches,
     breaches_of_step,
 )
-from modelbackend_operator.model.backend import OrderKind
+from modelbackend_operator.model.backend import OrderKind, WhenUnconfirmed
 from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.stop import Cut
@@ -152,6 +152,11 @@ def status_of(world: Observation) -> WriteStatus:
     return WriteStatus(world.backend, world.backend.status)
 
 
+WAITS = WhenUnconfirmed.WAIT
+WAITING_FOR_NOBODY = a_world(a_deleted_backend(when_unconfirmed=WAITS))
+NAMED_AND_WAITED_FOR = bound(GATED, backend=a_backend(when_unconfirmed=WAITS))
+OF_A_VANISHED = Process("vanished-uid", None, 0, (BACKEND_UID, 0))
+
 BREAKING: list[tuple[str, Step, str]] = [
     (
         "GateBeforeClaim",
@@ -256,9 +261,23 @@ BREAKING: list[tuple[str, Step, str]] = [
         a_step(a_world(a_deleted_backend(), claims=[a_claim()]), RemoveFinalizer(a_deleted_backend())),
         "port 30007 is left bound",
     ),
+    (
+        "FinalizerLast",
+        a_step(WAITING_FOR_NOBODY, RemoveFinalizer(a_deleted_backend()), OF_A_VANISHED),
+        "the process of pod vanished-uid is left, and was to be waited for",
+    ),
+    (
+        "NoDoublePod",
+        a_step(NAMED_AND_WAITED_FOR, Ungate(GATED), OF_A_VANISHED),
+        "pod p-uid is let through, and pod vanished-uid runs",
+    ),
 ]
 
 KEEPING: dict[str, Step] = {
+    "the gate opens beside a pod that it takes the place of, whose end is waited for": a_step(
+        NAMED_AND_WAITED_FOR, Ungate(replace(GATED, replaces=OF_A_VANISHED.pod_uid)), OF_A_VANISHED
+    ),
+    "the gate opens where nothing is waited for": a_step(NAMED, Ungate(GATED), OF_A_VANISHED),
     "an overdue pod is handed over": replace(
         a_step(bound(a_terminating_pod()), HandOver(a_terminating_pod())), now=later(75)
     ),
