@@ -184,7 +184,8 @@ def never_advertise_dying(step: Step) -> Breaches:
 def force_only_after_deadline(step: Step) -> Breaches:
     """No request is cut before the recorded deadline but by a recorded order, and no grace is 0 before proof.
 
-    A record gives way to the others of its model only past its deadline, or when its pod was told to end.
+    A record gives way to the others of its model only past its deadline, or when its pod was told to end. And no
+    deadline comes sooner than it was recorded while anybody may be served.
     """
     match step.action:
         case DeletePod(pod=pod, grace_seconds=0) if evidence_of(_now_of(step), pod) is None:
@@ -198,6 +199,16 @@ def force_only_after_deadline(step: Step) -> Breaches:
                 yield f"pod {pod.ref.uid} is recorded as cut before its deadline, and nobody ordered it"
             if record.yielded_at is not None and not pod.deleting:
                 yield f"pod {pod.ref.uid} gives way to others before its deadline"
+    yield from _moved_up(step)
+
+
+def _moved_up(step: Step) -> Breaches:
+    """A deadline comes sooner only by an order, or where the kubelet's probes say that nobody is served any more."""
+    match step.action:
+        case WriteStopRecord(pod=pod, record=record) if pod.stop is not None and record.deadline < pod.stop.deadline:
+            fails_its_probes = bool(pod.containers) and not pod.containers_ready
+            if record.extended == pod.stop.extended and not fails_its_probes:
+                yield f"the deadline of pod {pod.ref.uid} is moved up, and it may serve"
 
 
 def _may_cut(step: Step, pod: Pod) -> bool:

@@ -92,8 +92,7 @@ def _make_pod(
         return Act(CreatePod(backend, ordinal, name, None, replaces))
     claim = reserved_claim(observation, ordinal)
     if claim is not None:
-        avoided = observation.ports.taken_on.get(claim.port, frozenset())
-        return Act(CreatePod(backend, ordinal, name, claim.port, replaces, avoided))
+        return Act(CreatePod(backend, ordinal, name, claim.port, replaces, _avoided_nodes(observation, claim)))
     cooling = claim_to_take_back(observation, ordinal)
     if cooling is not None:
         return Act(ReserveClaim(cooling))
@@ -124,8 +123,7 @@ def _claim_port(observation: Observation, backend: Backend, ordinal: int, now: d
     own = {claim.port: claim for claim in observation.claims}
     if backend.pinned_port is not None:
         return _claim_pinned(observation, backend, ordinal, own.get(backend.pinned_port), retry_at)
-    taken_somewhere = observation.ports.taken_on
-    for port in sorted(probe_order(observation, backend, ordinal), key=lambda port: port in taken_somewhere):
+    for port in _probed(observation, backend, ordinal):
         if port not in observation.ports.taken and port not in own:
             return Act(CreateClaim(backend, ordinal, port))
     return Wait(Reason.PORT_POOL_EXHAUSTED, _exhaustion(observation, backend), retry_at, ordinal)
@@ -152,6 +150,16 @@ def _claim_pinned(
         )
         return Wait(Reason.PINNED_PORT_TAKEN, message, retry_at, ordinal)
     return Act(CreateClaim(backend, ordinal, port))
+
+
+def _avoided_nodes(observation: Observation, claim: Claim) -> frozenset[str]:
+    """On which somebody outside the ledger has the claimed port."""
+    return observation.ports.taken_on.get(claim.port, frozenset())
+
+
+def _probed(observation: Observation, backend: Backend, ordinal: int) -> Iterator[int]:
+    """Ports that are taken on some node come last."""
+    yield from sorted(probe_order(observation, backend, ordinal), key=lambda port: port in observation.ports.taken_on)
 
 
 def probe_order(observation: Observation, backend: Backend, ordinal: int) -> Iterator[int]:

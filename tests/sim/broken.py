@@ -8,7 +8,7 @@ from typing import Any
 
 from modelbackend_operator import actions as do
 from modelbackend_operator import decide as deciding
-from modelbackend_operator import instances, proof, starting, stopping
+from modelbackend_operator import instances, proof, starting, stopping, told_in_status
 from modelbackend_operator import vanished as vanishing
 from modelbackend_operator.api import Evidence
 from modelbackend_operator.decision import Act, Wait
@@ -240,6 +240,21 @@ def frees_the_port(observation: Observation, pod: Pod) -> Act | None:
 
 def never(*_: Any) -> None:
     return None
+
+
+def never_yields_by_word(pod: Pod, status: Any) -> Pod:
+    return replace(_with_status(pod, status), stop=pod.stop)
+
+
+_with_status = told_in_status.with_status
+
+
+def no(*_: Any) -> bool:
+    return False
+
+
+def nowhere(*_: Any) -> frozenset[str]:
+    return frozenset()
 
 
 def yes(*_: Any) -> bool:

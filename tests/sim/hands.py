@@ -3,10 +3,10 @@
 `USERS` and `FAULTS` are what a search may do so many times; `HEALING` undoes faults, and is never bounded.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from modelbackend_operator.model.backend import Attestation, Backend
 from modelbackend_operator.model.claim import Claim, ClaimPhase
@@ -14,6 +14,8 @@ from modelbackend_operator.model.lease import Lease
 from modelbackend_operator.model.pod import Pod, PodPhase
 from modelbackend_operator.model.server import ServerState
 from modelbackend_operator.model.service import Service
+from modelbackend_operator.proof import had_run
+from modelbackend_operator.told_in_status import with_status
 from modelbackend_operator.vanished import vanished
 from tests.sim.state import Machine, Run
 from tests.sim.world import World
@@ -54,10 +56,14 @@ USERS = frozenset(
 FAULTS = frozenset(
     {"kubelet stops", "machine dies", "Node removed", "out of service", "crash", "hang", "reject", "forget", "blank"}
 )
+RARE = frozenset({"reject again"})
+"""For searches that ask for it."""
 ON_BACKENDS = frozenset(
     {"delete", "delete in the foreground", "edit", "pin", "suspend", "resume", "strip backend", "wipe status"}
 )
-ON_PODS = frozenset({"evict", "reject", "forget", "blank", "strip pod", "tear out pod", "force", "edit labels"})
+ON_PODS = frozenset(
+    {"evict", "reject", "reject again", "forget", "blank", "strip pod", "tear out pod", "force", "edit labels"}
+)
 ON_OTHERS = frozenset({"attest", "delete claim", "delete Service", "delete Lease", "delete namespace"})
 HEALING = frozenset({"kubelet returns", "machine boots", "unhang"})
 
@@ -131,6 +137,8 @@ def _on_pod(world: World, pod: Pod) -> Iterator[Hand]:
             if run is None or not run.alive:
                 yield Hand("reject", f"{pod.node} rejects {uid}", partial(_reject, world, pod))
             elif pod.containers:
+                if had_run(with_status(pod, _status_of(world, uid))):
+                    yield Hand("reject again", f"the kubelet of {uid} restarts, and rejects it", _again(world, pod))
                 yield Hand("blank", f"the kubelet of {uid} restarts, and tells of no container", _blank(world, pod))
     if pod.has_finalizer:
         yield Hand("strip pod", f"strip the finalizer of {uid}", partial(world.edit, pod, has_finalizer=False))
@@ -154,6 +162,20 @@ def _reject(world: World, pod: Pod) -> None:
     """
     why = {"phase_reason": "UnexpectedAdmissionError", "phase_message": REJECTION}
     world.edit(pod, phase=PodPhase.FAILED, containers=(), containers_ready=False, ready=False, **why)
+
+
+def _again(world: World, pod: Pod) -> Callable[[], object]:
+    """Seen on Kubernetes 1.35: what runs is rejected, without a word of its containers, and ended after that.
+
+    Not of a container that nobody but its kubelet knows of yet: an operator cannot tell that pod from one that was
+    never run, until the kubelet reports the container.
+    """
+    return partial(_reject, world, pod)
+
+
+def _status_of(world: World, pod_uid: str) -> Mapping[str, Any]:
+    backend = world.state.objects.get(world.state.owners.get(pod_uid, ""))
+    return backend.status if backend is not None else {}
 
 
 def _blank(world: World, pod: Pod) -> Callable[[], object]:

@@ -6,6 +6,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
+from modelbackend_operator import told_in_status
 from modelbackend_operator.decide import servers_to_ask
 from modelbackend_operator.invariants import Process, Snapshot
 from modelbackend_operator.model.claim import Claim
@@ -18,7 +19,6 @@ from modelbackend_operator.model.server import ServerReport, ServerState
 from modelbackend_operator.model.service import Service
 from modelbackend_operator.model_lease import stop_is_open
 from modelbackend_operator.timestamps import parse_time
-from modelbackend_operator.told_in_status import with_status
 from tests.sim.state import Machine, Run, State
 
 POOL = (30000, 30009)
@@ -50,7 +50,7 @@ class Looking:
             backend=backend,
             namespace_terminating=cached.namespace_terminating,
             claims=tuple(sorted(mine[Claim], key=_by_port)),
-            pods=tuple(with_status(pod, status) for pod in sorted(mine[Pod], key=_by_name)),
+            pods=tuple(told_in_status.with_status(pod, status) for pod in sorted(mine[Pod], key=_by_name)),
             services=tuple(sorted(mine[Service], key=_by_name)),
             lease=lease,
             nodes={name: _node(machine, cached.now) for name, machine in machines if machine.node is not None},
@@ -81,7 +81,7 @@ class Looking:
 
     def _stops_of_others(self, uid: str, state: State) -> Iterator[ModelStop]:
         for other in self._sharers(uid, state):
-            pods = (with_status(pod, state.objects[other].status) for pod in state.all(Pod, other))
+            pods = (told_in_status.with_status(pod, state.objects[other].status) for pod in state.all(Pod, other))
             for pod in filter(stop_is_open, pods):
                 yield ModelStop(pod.ref.uid, f"{other}, instance {pod.ordinal}")
 

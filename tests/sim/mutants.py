@@ -35,6 +35,7 @@ from modelbackend_operator import (
     settling,
     starting,
     stopping,
+    told_in_status,
 )
 from modelbackend_operator import vanished as vanishing
 from modelbackend_operator.model.backend import WhenUnconfirmed
@@ -148,6 +149,14 @@ REBOOTED = Scenario(
     "torn out, and its machine reboots",
     on_host(B1),
     Bounds((("machine dies", 1), ("strip pod", 1), ("force", 1))),
+    pool=ONE_PORT,
+    served=False,
+)
+REJECTED_AGAIN = Scenario("rejected again", on_host(B1), Bounds((("reject again", 1),), pauses=1), pool=ONE_PORT)
+REJECTED_AGAIN_LOADING = Scenario(
+    "rejected again before it served",
+    on_host(B1),
+    Bounds((("reject again", 1),), pauses=1),
     pool=ONE_PORT,
     served=False,
 )
@@ -278,6 +287,26 @@ MUTANTS = (
         LATE_EDIT,
         world=((World, "unchecked", frozenset({Claim})),),
     ),
+    Mutant(
+        "PortWithheld",
+        "a kubelet's rejection is proof, also of a pod that had run",
+        REJECTED_AGAIN,
+        ((proof.had_run, broken.no),),
+    ),
+    Mutant(
+        "PortWithheld",
+        "what status remembers of a pod is not asked",
+        REJECTED_AGAIN_LOADING,
+        ((told_in_status.with_status, lambda pod, _: pod),),
+    ),
+    Mutant(
+        "OneShutdownPerModel",
+        "a stop whose pod takes no write gives way to nobody",
+        None,
+        ((told_in_status.with_status, broken.never_yields_by_word),),
+        tests="tests/unit/test_snapshot.py",
+        quick=False,
+    ),
     Mutant("GateBeforeClaim", "the gate is opened first", STARTED, ((starting._open_gate, broken.opened_first),)),
     Mutant(
         "GateBeforeClaim",
@@ -323,6 +352,20 @@ MUTANTS = (
         "deleted with grace 0",
         DELETED,
         ((stopping._grace_seconds, broken.ends_with_grace_0),),
+    ),
+    Mutant(
+        "ForceOnlyAfterDeadline",
+        "whoever does not answer is taken for broken, and its deadline is moved up",
+        OVERDUE,
+        ((stopping._is_unreachable, broken.yes),),
+    ),
+    Mutant(
+        "eventually",
+        "a server that fails its probes and does not answer is waited for until its deadline",
+        None,
+        ((stopping._is_unreachable, broken.no),),
+        tests="tests/unit/test_decide_stopping.py",
+        quick=False,
     ),
     Mutant("NeverAdvertiseDying", "drained before it is withdrawn", DELETED, ((stopping._withdraw, broken.never),)),
     Mutant(
@@ -460,6 +503,22 @@ MUTANTS = (
         "what a late write leaves is not swept (the ninth hole)",
         LATE,
         ((stopping._end_gated, broken.leaves_gated_pods),),
+    ),
+    Mutant(
+        "eventually",
+        "a pod may come back to a node where somebody else has its port",
+        None,
+        ((starting._avoided_nodes, broken.nowhere),),
+        tests="tests/unit/test_foreign_ports.py",
+        quick=False,
+    ),
+    Mutant(
+        "eventually",
+        "a port that is taken somewhere is asked for before all others",
+        None,
+        ((starting._probed, starting.probe_order),),
+        tests="tests/unit/test_decide_starting.py",
+        quick=False,
     ),
     Mutant("eventually", "the Lease is never given back", DELETED, ((model_lease.release, broken.never),)),
     Mutant("eventually", "a port never cools down", DELETED, ((settling._free_when_cooled, broken.never),)),

@@ -219,6 +219,11 @@ BREAKING: list[tuple[str, Step, str]] = [
         "pod p-uid gives way to others before its deadline",
     ),
     (
+        "ForceOnlyAfterDeadline",
+        a_step(WITHDRAWN, WriteStopRecord(DRAINING, replace(a_stop(), deadline=later(5)))),
+        "the deadline of pod p-uid is moved up, and it may serve",
+    ),
+    (
         "EvidenceNotAbsence",
         a_step(a_world(a_backend(), claims=[a_claim()]), CoolClaim(a_claim(), Evidence.CONTAINERS_TERMINATED)),
         "port 30007 is released, and nothing proves the end of pod p-uid",
@@ -298,6 +303,12 @@ KEEPING: dict[str, Step] = {
     ),
     "a busy instance gives way at its deadline": replace(
         a_step(WITHDRAWN, WriteStopRecord(DRAINING, replace(a_stop(), yielded_at=later(30)))), now=later(30)
+    ),
+    "the deadline of a server that fails its probes is moved up": a_step(
+        WITHDRAWN, WriteStopRecord(replace(DRAINING, containers_ready=False), replace(a_stop(), deadline=later(5)))
+    ),
+    "a deadline is moved up by order": a_step(
+        WITHDRAWN, WriteStopRecord(DRAINING, replace(a_stop(), deadline=later(5), extended="p-uid 1"))
     ),
     "an order is recorded": a_step(
         bound(DRAINING, backend=ORDERED), WriteStopRecord(DRAINING, replace(a_stop(), cut=Cut("all now", 2)))
