@@ -9,6 +9,7 @@ from typing import Protocol
 from . import memory, variants
 from .embedding import Embedding
 from .exits import ExitCode, UnservableError
+from .fitting import Needs, fitting
 from .generating import Counters, Emit, Generator
 from .generation import Ending, Generation
 from .llama import Context, ContextShape, Embedder, Model, ModelFacts, Vocabulary
@@ -18,7 +19,6 @@ from .prompt_cache import PromptCache
 from .settings import Settings, adapters
 
 DEFAULT_CONTEXT_LENGTH = 4096
-MEBIBYTE = 2**20
 
 Progress = Callable[[float, str], bool]
 """The fraction done, and what is being done; False ends the loading."""
@@ -116,9 +116,14 @@ def _generator(settings: Settings, model: Model, emit: Emit) -> tuple[Work, Load
         kv_cache_type=settings.kv_cache_type,
     )
     cache_bytes = shape.cache_bytes(model)
-    if not on_gpu:
-        check_memory(shape, cache_bytes, settings.prompt_cache_bytes)
-    context = Context(model, shape)
+    # Of a GPU's memory llama.cpp itself says what is missing.
+    if on_gpu:
+        context = Context(model, shape)
+    else:
+        weights = memory.mapped_bytes(settings.model_path.suffix)
+        cells = f"{shape.slots} slots of {shape.context_length} tokens"
+        needs = Needs(cells, weights, cache_bytes, settings.prompt_cache_bytes)
+        context = fitting(needs, lambda: Context(model, shape))
     pace = Pace(settings.step_seconds)
     generator = Generator(
         context,
@@ -141,7 +146,14 @@ def _embedding(settings: Settings, model: Model, emit: Emit) -> tuple[Work, Load
         )
     context_length = _context_length(settings.context_length, model.facts.trained_context_length)
     batch_tokens = max(context_length, settings.batch_tokens)
-    embedder = Embedder(model, batch_tokens=batch_tokens, threads=settings.threads, pooling=settings.pooling)
+
+    def make() -> Embedder:
+        return Embedder(model, batch_tokens=batch_tokens, threads=settings.threads, pooling=settings.pooling)
+
+    on_gpu = settings.gpu_layers != 0 and model.can_offload
+    # It keeps no cache: a text is read at once.
+    needs = Needs(f"texts of {batch_tokens} tokens", memory.mapped_bytes(settings.model_path.suffix), cache=0)
+    embedder = make() if on_gpu else fitting(needs, make)
     loaded = Loaded(
         model.facts,
         model.vocabulary,
@@ -151,18 +163,6 @@ def _embedding(settings: Settings, model: Model, emit: Emit) -> tuple[Work, Load
         ranks=embedder.ranks,
     )
     return Embedding(embedder, emit, batch_tokens), loaded
-
-
-def check_memory(shape: ContextShape, cache_bytes: int, prompt_cache_bytes: int = 0) -> None:
-    available = memory.available_bytes()
-    if cache_bytes + prompt_cache_bytes > available:
-        kept = f" and {prompt_cache_bytes // MEBIBYTE} MiB for kept prompts" if prompt_cache_bytes else ""
-        raise UnservableError(
-            ExitCode.BAD_CONFIGURATION,
-            f"the KV cache of {shape.slots} slots of {shape.context_length} tokens takes "
-            f"{cache_bytes // MEBIBYTE} MiB{kept}, and {available // MEBIBYTE} MiB of memory are left. "
-            "Set a smaller context length, fewer slots or a smaller prompt cache, or give the pod more memory.",
-        )
 
 
 def _context_length(wanted: int | None, trained: int) -> int:

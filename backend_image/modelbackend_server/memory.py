@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 
 from .cpus import CGROUPS, MEMBERSHIP
 
 MEMINFO = Path("/proc/meminfo")
+MAPS = Path("/proc/self/maps")
+
+
+class _MallocInfo(ctypes.Structure):
+    """struct mallinfo2 of the GNU C library (mallinfo(3))."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    )
+
+
+def allocated_bytes() -> int:
+    """What this process has asked of malloc and not given back, written to or not."""
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = _MallocInfo
+    info = mallinfo()
+    return int(info.uordblks + info.hblkhd)
+
+
+def mapped_bytes(suffix: str, maps: Path = MAPS) -> int:
+    """Of files whose names end so. llama.cpp unmaps what it has made a copy of."""
+    lines = (line for line in maps.read_text().splitlines() if line.endswith(suffix))
+    ranges = (line.split(maxsplit=1)[0].split("-") for line in lines)
+    return sum(int(end, 16) - int(start, 16) for start, end in ranges)
 
 
 def available_bytes(cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP, meminfo: Path = MEMINFO) -> int:
