@@ -76,7 +76,7 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.UNCONFIRMED: _PROOF,
     Reason.STILL_ANSWERING: "the end of that process on node {node}: it runs, whatever was said",
     Reason.ATTESTATION_REFUSED: "an attestation of the pod that the port is held for: {uid}",
-    Reason.NODE_RETURNED: "the operator's setting evidence.nodeRemoved, which must be Withhold in this cluster",
+    Reason.NODE_RETURNED: "a reboot of node {node}, or an attestation of {uid}; evidence.nodeRemoved is to be Withhold",
     Reason.VOLUME_HELD_BY_WITNESS: _PROOF,
     Reason.POD_MISSING: _PROOF_WITHOUT_POD,
 }

@@ -101,7 +101,7 @@ def claim_to_take_back(observation: Observation, ordinal: int) -> Claim | None:
         for claim in observation.claims
         if claim.ordinal == ordinal and claim.phase is ClaimPhase.COOLING and not claim.terminating
         if port_fits(backend, claim) and claim.port not in observation.ports.taken and claim.reason != Reason.PORT_TAKEN
-        if not pod_lives(observation, claim.pod_uid)
+        if not pod_lives(observation, claim.pod_uid) and not claim.returned
     )
     return min(fitting, key=lambda claim: claim.port, default=None)
 

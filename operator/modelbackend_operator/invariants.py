@@ -90,11 +90,18 @@ def port_exclusive(snapshot: Snapshot) -> Breaches:
 
 
 def port_withheld(snapshot: Snapshot) -> Breaches:
-    """A port whose last holder lives stays claimed, by a claim that names that holder."""
-    held = {(claim.port, claim.pod_uid) for claim in snapshot.claims if claim.phase in HOLDING}
+    """A port whose last holder lives stays claimed, by a claim that names that holder.
+
+    One that an administrator's setting took for ended with its Node is kept from others, and withheld once it is back.
+    """
+    held = {(claim.port, claim.pod_uid) for claim in snapshot.claims if claim.phase in HOLDING or _is_trusted(claim)}
     for process in snapshot.processes:
         if process.port is not None and (process.port, process.pod_uid) not in held:
             yield f"pod {process.pod_uid} runs behind port {process.port}, which no claim holds for it"
+
+
+def _is_trusted(claim: Claim) -> bool:
+    return claim.phase is ClaimPhase.COOLING and (claim.returned or claim.node in claim.removed_nodes)
 
 
 def one_shutdown_per_model(snapshot: Snapshot) -> Breaches:

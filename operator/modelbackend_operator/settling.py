@@ -32,7 +32,7 @@ from modelbackend_operator.reasons import Reason
 from modelbackend_operator.rollout import predecessor
 from modelbackend_operator.vanished import vanished
 from modelbackend_operator.withheld import note_return, refuse_attestation, settle_withheld
-from modelbackend_operator.words import missing_words
+from modelbackend_operator.words import missing_words, returned_words
 
 NODE_REMOVED_SECONDS = 3600
 """How long a machine whose Node was removed is remembered, and its port is offered to no other instance."""
@@ -90,7 +90,12 @@ def _may_use(observation: Observation, pod: Pod, claim: Claim) -> bool:
 
 
 def _free_when_cooled(observation: Observation, claim: Claim, now: datetime) -> Act | Wait | None:
-    """The pod's object goes first: while it exists, a crash between the two steps would leave it unaccounted for."""
+    """The pod's object goes first: while it exists, a crash between the two steps would leave it unaccounted for.
+
+    Where the machine is back that was taken for gone, nothing proves the holder's end any more.
+    """
+    if claim.returned:
+        return Act(WithholdClaim(claim, Reason.NODE_RETURNED, returned_words(claim)))
     if pod_lives(observation, claim.pod_uid) or claim_to_take_back(observation, claim.ordinal) == claim:
         return None
     seconds = observation.ports.reuse_delay_seconds

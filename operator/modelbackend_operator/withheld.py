@@ -15,7 +15,7 @@ from modelbackend_operator.ledger import release
 from modelbackend_operator.model.claim import Claim
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.reasons import Reason
-from modelbackend_operator.words import missing_words, unconfirmed_words
+from modelbackend_operator.words import missing_words, returned_words, unconfirmed_words
 
 ASK_AGAIN_SECONDS = 10
 """How often a port that contradicts its attested end is asked."""
@@ -76,6 +76,8 @@ def _why(observation: Observation, claim: Claim) -> tuple[str, str]:
         )
     if pod is not None:
         return Reason.UNCONFIRMED, unconfirmed_words(observation, pod)
+    if claim.returned:
+        return Reason.NODE_RETURNED, returned_words(claim)
     return Reason.POD_MISSING, missing_words(claim)
 
 

@@ -30,6 +30,16 @@ def missing_words(claim: Claim) -> str:
     )
 
 
+def returned_words(claim: Claim) -> str:
+    """Of a pod whose machine was taken for gone, and is back."""
+    where = f"node {claim.node.name}" if claim.node is not None else "its node"
+    return (
+        f"{where} is back in the boot in which pod {claim.pod_name} ({claim.pod_uid}) ran, which was taken as ended "
+        f"when the Node was removed and may run; proof is a later reboot of the node, "
+        f"{_otherwise(claim.pod_uid, 'this PortClaim')}"
+    )
+
+
 def vanished_words(pod: Remembered) -> str:
     """Of a pod without a claim, whose object is gone."""
     where = f" on node {pod.node.name}" if pod.node is not None else ""

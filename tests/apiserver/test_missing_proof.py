@@ -261,6 +261,13 @@ async def test_where_a_removed_node_counts_its_return_in_the_same_boot_is_an_ala
     (past,) = lost.claim()["status"]["history"]
     assert past["returned"]
     assert "NodeReturned" in lost.events("PortClaim")
+    status = lost.claim()["status"]
+    assert (status["phase"], status["reason"]) == ("Withheld", "NodeReturned"), "nothing proves the end any more"
+    await lost.reconcile(4000)
+    assert lost.claim()["status"]["phase"] == "Withheld"
+    lost.attest(f"{past['pod']['uid']} its rack is dark")
+    await lost.reconcile()
+    assert [past["evidence"] for past in lost.claim()["status"]["history"]] == ["NodeRemoved", "Attested"]
 
 
 # -- a person's word --------------------------------------------------------------------------------------------------

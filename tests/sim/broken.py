@@ -8,7 +8,7 @@ from typing import Any
 
 from modelbackend_operator import actions as do
 from modelbackend_operator import decide as deciding
-from modelbackend_operator import instances, proof, starting, stopping, told_in_status
+from modelbackend_operator import instances, proof, settling, starting, stopping, told_in_status
 from modelbackend_operator import vanished as vanishing
 from modelbackend_operator.api import Evidence
 from modelbackend_operator.decision import Act, Wait
@@ -247,6 +247,13 @@ def never_yields_by_word(pod: Pod, status: Any) -> Pod:
 
 
 _with_status = told_in_status.with_status
+
+
+def whoever_is_back(observation: Observation, claim: Claim, now: Any) -> Any:
+    return _free_when_cooled(observation, replace(claim, returned=False), now)
+
+
+_free_when_cooled = settling._free_when_cooled
 
 
 def no(*_: Any) -> bool:

@@ -109,10 +109,10 @@ _NOTHING_TOLD = {"reference_boot_id": "", "reason": "", "message": ""}
 def _claim_patch(action: do.Action, now: datetime) -> dict[str, Any]:
     match action:
         case do.ReserveClaim():
-            nobody = {"pod_name": "", "pod_uid": "", "node": None}
+            nobody = {"pod_name": "", "pod_uid": "", "node": None, "returned": False}
             return {"phase": ClaimPhase.RESERVED, "since": now, **nobody, **_NOTHING_TOLD}
         case do.BindClaim(pod=pod):
-            named = {"pod_name": pod.ref.name, "pod_uid": pod.ref.uid, "node": None}
+            named = {"pod_name": pod.ref.name, "pod_uid": pod.ref.uid, "node": None, "returned": False}
             return {"phase": ClaimPhase.BOUND, "since": now, **named, **_NOTHING_TOLD}
         case do.RecordNode(node=node):
             return {"node": node}
@@ -124,6 +124,7 @@ def _claim_patch(action: do.Action, now: datetime) -> dict[str, Any]:
                 "message": "",
                 "removed_nodes": claim.removed_nodes + removed,
                 "past_pods": claim.past_pods | {claim.pod_uid},
+                "returned": False,
             }
             return {"phase": ClaimPhase.COOLING, "since": now, **known}
         case do.WithholdClaim(claim=claim, reason=reason, message=message, node=node):
@@ -134,7 +135,10 @@ def _claim_patch(action: do.Action, now: datetime) -> dict[str, Any]:
         case do.ExplainClaim(reason=reason, message=message):
             return {"reason": reason, "message": message}
         case do.RecordReturn(claim=claim, node=node):
-            return {"removed_nodes": tuple(other for other in claim.removed_nodes if other.boot_id != node.boot_id)}
+            gone = tuple(other for other in claim.removed_nodes if other.boot_id != node.boot_id)
+            is_its_holders = claim.phase is ClaimPhase.COOLING and claim.node is not None
+            back = is_its_holders and claim.node.boot_id == node.boot_id  # type: ignore[union-attr]
+            return {"removed_nodes": gone, "returned": claim.returned or back}
         case do.DeleteClaim():
             return {"terminating": True}
         case do.RemoveClaimFinalizer():

@@ -37,6 +37,7 @@ class Story:
     """What people and machines do, by the names that `hands.py` gives it, and when everybody else comes to rest."""
     nodes: tuple[str, ...] = ("node-1",)
     later: tuple[Backend, ...] = ()
+    trusts_removal: bool = False
 
 
 FOR_OTHERS = replace(B2, model="n")
@@ -184,11 +185,46 @@ STORIES = (
         nodes=("node-1", "node-2"),
     ),
     Story(
+        "node-returned",
+        "a Node is removed, which counts as proof, and its machine is back: the port is withheld again",
+        on_host(B1),
+        (
+            SETTLE,
+            "delete b1",
+            "the kubelet of node-1 stops",
+            "Node node-1 is removed",
+            SETTLE,
+            "the kubelet of node-1 returns",
+            SETTLE,
+            "attest the end of pod-2",
+            SETTLE,
+        ),
+        nodes=("node-1", "node-2"),
+        trusts_removal=True,
+    ),
+    Story(
         "made-again",
         "deleted, and made again under the same name",
         (B1,),
         (SETTLE, "delete b1", SETTLE, "create b1-again", SETTLE),
         later=(AGAIN,),
+    ),
+    Story(
+        "made-again-beside",
+        "made again under its name while the old one's process lives: it gets another port, the old one stays withheld",
+        on_host(B1),
+        (
+            SETTLE,
+            "the kubelet of node-1 stops",
+            "delete b1",
+            SETTLE,
+            "create b1-again",
+            SETTLE,
+            "the kubelet of node-1 returns",
+            SETTLE,
+        ),
+        later=on_host(AGAIN),
+        nodes=("node-1", "node-2"),
     ),
     Story(
         "namespace-gone",
@@ -210,7 +246,13 @@ STORIES = (
 
 def lived(story: Story) -> Simulation:
     """Once it is over. Raises where a promise breaks or a hand finds nothing to do."""
-    world = World(*story.backends, later=story.later, nodes=story.nodes, pool=(30000, 30001))
+    world = World(
+        *story.backends,
+        later=story.later,
+        nodes=story.nodes,
+        pool=(30000, 30001),
+        trusts_removal=story.trusts_removal,
+    )
     simulation = Simulation(world)
     for part in story.script:
         if isinstance(part, Settle):

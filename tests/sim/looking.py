@@ -30,8 +30,9 @@ _by_port, _by_name = attrgetter("port"), attrgetter("ref.name")
 class Looking:
     """`models` says which model each backend is of, also once the backend is gone."""
 
-    def __init__(self, models: dict[str, str], pool: tuple[int, int] = POOL) -> None:
+    def __init__(self, models: dict[str, str], pool: tuple[int, int] = POOL, *, trusts_removal: bool = False) -> None:
         self.models = models
+        self.trusts_removal = trusts_removal
         self.pool = pool
 
     def observe(self, uid: str, cached: State, truth: State, *, live: bool = False) -> Observation:
@@ -63,6 +64,7 @@ class Looking:
             ),
             taken_names=frozenset(thing.ref.name for kind in (Pod, Service) for thing in others[kind]),
             live=live,
+            accepts_node_removed=self.trusts_removal,
             node_troubles={
                 name: "Kubelet stopped posting node status."
                 for name, machine in machines

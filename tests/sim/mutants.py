@@ -253,6 +253,14 @@ MUTANTS = (
         quick=False,
     ),
     Mutant(
+        "PortWithheld",
+        "a port cools on although the machine of its holder is back",
+        None,
+        ((settling._free_when_cooled, broken.whoever_is_back),),
+        tests="tests/unit/test_decide_unconfirmed.py",
+        quick=False,
+    ),
+    Mutant(
         "EvidenceNotAbsence",
         "an instance that is handed over gives up its port",
         OVERDUE,

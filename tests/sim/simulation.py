@@ -31,6 +31,8 @@ HISTORY_LENGTH = 12
 """How many states a cache may lag behind."""
 SETTLING_STEPS_MAX = 3000
 IDLE_SECONDS_MAX = 400
+LONGEST_WAIT = timedelta(seconds=IDLE_SECONDS_MAX)
+"""Nobody waits here for what comes later than that."""
 
 
 class PromiseBroken(AssertionError):  # noqa: N818 - what it says
@@ -163,7 +165,8 @@ class Simulation:
                 idle_since = self.world.now
                 continue
             due = [wait.not_after for wait in waits if wait.not_after is not None]
-            if not due or self.world.now - idle_since > timedelta(seconds=IDLE_SECONDS_MAX):
+            patience_ends = idle_since + timedelta(seconds=IDLE_SECONDS_MAX)
+            if not due or self.world.now > patience_ends or min(due) > self.world.now + LONGEST_WAIT:
                 return
             self._pass_time(max(min(due), self.world.now + timedelta(seconds=1)))
         raise PromiseBroken(f"eventually: not settled after {SETTLING_STEPS_MAX} steps")

@@ -49,14 +49,18 @@ class World:
         later: tuple[Backend, ...] = (),
         nodes: tuple[str, ...] = (NODE.name,),
         pool: Any = POOL,
+        trusts_removal: bool = False,
     ) -> None:
-        """`later` are backends that somebody may create in time (`hands.create_backend`)."""
+        """`later` are backends that somebody may create in time (`hands.create_backend`).
+
+        `trusts_removal`: evidence.nodeRemoved is Accept.
+        """
         self.state = State(NOW, machines={name: a_machine(name) for name in nodes})
         self.later = {backend.ref.uid: backend for backend in later}
         self.models = {backend.ref.uid: f"{NAMESPACE}/{backend.model}" for backend in (*backends, *later)}
         self.wanted_ordinals = {backend.ref.uid: backend.ordinals for backend in (*backends, *later)}
         """What each backend asks for again when it is resumed."""
-        self.looking = Looking(self.models, pool)
+        self.looking = Looking(self.models, pool, trusts_removal=trusts_removal)
         for backend in backends:
             self.put(backend)
 

@@ -30,11 +30,12 @@ from modelbackend_operator.decide import decide
 from modelbackend_operator.decision import Act, Done, Wait
 from modelbackend_operator.model.backend import Attestation, WhenUnconfirmed
 from modelbackend_operator.model.claim import ClaimPhase
+from modelbackend_operator.model.deferral import Deferral, Key
 from modelbackend_operator.model.node import NodeId
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.withheld import settle_withheld
-from modelbackend_operator.words import missing_words, unconfirmed_words
+from modelbackend_operator.words import missing_words, returned_words, unconfirmed_words
 from tests.unit.builders import (
     MACHINE,
     NODE,
@@ -346,6 +347,44 @@ def test_a_machine_that_counted_as_removed_and_is_back_in_the_same_boot_is_an_al
     assert acted(world) == RecordReturn(claim, removed)
     reborn = {**back, "node-7": replace(back["node-7"], boot_id="boot-8")}
     assert not isinstance(acted_or_none(replace(world, nodes=reborn)), RecordReturn)
+
+
+RETURNED = a_claim(COOLING, node=NODE, returned=True, past_pods=frozenset({POD_UID}))
+
+
+def test_the_port_of_a_pod_whose_machine_is_back_is_withheld_again_however_long_it_cooled() -> None:
+    world = a_world(claims=(RETURNED,))
+    for seconds in (0, 15, 3601):
+        action = acted(world, seconds)
+        assert isinstance(action, WithholdClaim)
+        assert (action.reason, action.node) == ("NodeReturned", None)
+        assert action.message == returned_words(RETURNED)
+    assert returned_words(RETURNED) == (
+        "node node-1 is back in the boot in which pod smollm2-0 (p-uid) ran, which was taken as ended when the Node "
+        "was removed and may run; proof is a later reboot of the node, the taint node.kubernetes.io/out-of-service on "
+        'it, or the annotation modelbackend.dev/attest="p-uid <reason>" on this PortClaim'
+    )
+
+
+def test_its_own_instance_does_not_take_it_back_even_where_that_is_refused() -> None:
+    denied = Deferral("Denied", "no", NOW, NOW, later(100))
+    world = replace(bound(), claims=(RETURNED,), deferred={Key("WithholdClaim", RETURNED.ref.uid, 0): denied})
+    action = acted(world, 20)
+    assert isinstance(action, CreateClaim)
+    assert action.port != RETURNED.port
+
+
+@pytest.mark.parametrize(
+    ("special", "freed"),
+    [({}, None), ({"attestation": Attestation(POD_UID, "its rack is dark")}, Evidence.ATTESTED)],
+    ids=["nothing", "attested"],
+)
+def test_only_proof_frees_it_then(special: Any, freed: Evidence | None) -> None:
+    withheld = replace(RETURNED, phase=WITHHELD, reason="NodeReturned", message=returned_words(RETURNED))
+    world = a_world(claims=(replace(withheld, **special),))
+    action = acted_or_none(world)
+    assert (action.evidence if isinstance(action, CoolClaim) else None) == freed
+    assert freed is not None or action is None
 
 
 def test_a_gated_pod_beside_a_witness_is_let_through_like_any_other() -> None:

@@ -352,6 +352,23 @@ def test_a_machine_that_came_back_is_marked_in_the_history_of_its_holder_alone()
     assert [node.boot_id for node in seen.removed_nodes] == ["boot-2"]
 
 
+@pytest.mark.parametrize(
+    ("last", "pod_uid", "returned"),
+    [
+        ({"evidence": "NodeRemoved", "returned": "2026-05-04T12:00:00Z"}, "u1", True),
+        ({"evidence": "NodeRemoved", "returned": "2026-05-04T12:00:00Z"}, "another", False),
+        ({"evidence": "NodeRemoved"}, "u1", False),
+        ({"evidence": "Attested"}, "u1", False),
+    ],
+    ids=["its machine is back", "another holds it", "its machine is gone", "proven since"],
+)
+def test_a_claim_whose_holders_machine_is_back_says_so(last: Any, pod_uid: str, returned: bool) -> None:
+    earlier = {"pod": {"name": "p", "uid": "u1"}, "evidence": "NodeRemoved", "returned": "2026-05-04T12:00:00Z"}
+    history = [earlier, {"pod": {"name": "p", "uid": "u1"}, **last}]
+    status = {**BOUND, "phase": "Cooling", "pod": {"name": "p", "uid": pod_uid}, "history": history}
+    assert claim_from(raw("port-30001", "", spec=CLAIM_SPEC, status=status)).returned is returned
+
+
 def test_a_pod_that_was_handed_over_is_read_back_as_a_witness() -> None:
     body = body_of(HandOver(POD))
     assert pod_from(raw("smollm2-12345678-0", metadata=body["metadata"])).handed_over == datetime(

@@ -45,4 +45,6 @@ class Claim:
     """Uids of holders whose end was proven, as far as the claim remembers."""
     removed_nodes: tuple[NodeId, ...] = ()
     """Machines of past holders that counted as ended because the Node was removed, and that nobody has seen since."""
+    returned: bool = False
+    """The machine of its holder is back, whose removal had counted as that one's end: it is unproven again."""
     raw: Mapping[str, Any] = field(default_factory=dict)

@@ -33,8 +33,14 @@ def claim_from(raw: Raw) -> Claim:
         attestation=attestation_from(raw),
         past_pods=frozenset(str(mapping(entry.get("pod")).get("uid")) for entry in past),
         removed_nodes=tuple(node for node in nodes if node is not None and node.boot_id),
+        returned=bool(past) and _has_returned(past[-1], pod.get("uid")),
         raw=raw,
     )
+
+
+def _has_returned(past: Raw, pod_uid: object) -> bool:
+    """Nothing has proven its end since, or a later entry would say so."""
+    return bool(past.get("returned")) and mapping(past.get("pod")).get("uid") == pod_uid
 
 
 def _node_id(node: object) -> NodeId | None:
