@@ -50,9 +50,9 @@ def settle_claim(observation: Observation, claim: Claim, now: datetime) -> Act |
         case ClaimPhase.BOUND:
             return _withhold_if_pod_vanished(observation, claim) or refuse_attestation(observation, claim)
         case ClaimPhase.RESERVED:
-            return _drop_if_unneeded(observation, claim)
+            return refuse_attestation(observation, claim) or _drop_if_unneeded(observation, claim)
         case ClaimPhase.COOLING:
-            return _free_when_cooled(observation, claim, now)
+            return refuse_attestation(observation, claim) or _free_when_cooled(observation, claim, now)
         case ClaimPhase.WITHHELD:
             return settle_withheld(observation, claim, now)
 

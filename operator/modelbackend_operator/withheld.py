@@ -12,7 +12,7 @@ from modelbackend_operator.evidence import (
     trail_of_claim,
 )
 from modelbackend_operator.ledger import release
-from modelbackend_operator.model.claim import Claim
+from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.reasons import Reason
 from modelbackend_operator.words import missing_words, returned_words, unconfirmed_words
@@ -44,7 +44,12 @@ def settle_withheld(observation: Observation, claim: Claim, now: datetime) -> Ac
 
 
 def refuse_attestation(observation: Observation, claim: Claim) -> Act | None:
-    """Of a claim that is not withheld: nothing is released for a pod that lives or is another, and it says so."""
+    """Of a claim that is not withheld: nothing is released for a pod that lives or is another, and it says so.
+
+    Not where the reason of a claim is what keeps its instance from it.
+    """
+    if claim.reason == Reason.PORT_TAKEN or claim.returned:
+        return None
     refusal = _refusal(observation, claim)
     if refusal:
         return _explain(claim, Reason.ATTESTATION_REFUSED, refusal)
@@ -87,12 +92,21 @@ def _refusal(observation: Observation, claim: Claim) -> str:
     if word is None or word.pod_uid in claim.past_pods:
         return ""
     if word.pod_uid != claim.pod_uid:
-        return f"{ANNOTATION_ATTEST} names pod {word.pod_uid}, but the port is held for pod {claim.pod_uid}"
+        return f"{ANNOTATION_ATTEST} names pod {word.pod_uid}, but the port is held for {_whom(claim)}"
     if not word.reason:
         return f'{ANNOTATION_ATTEST} gives no reason; write "{word.pod_uid} <reason>"'
     if any(pod.ref.uid == word.pod_uid and not pod.deleting for pod in observation.pods):
         return f"{ANNOTATION_ATTEST} names pod {word.pod_uid}, which is not being deleted; delete it first"
     return ""
+
+
+def _whom(claim: Claim) -> str:
+    match claim.phase:
+        case ClaimPhase.RESERVED:
+            return "a pod that has yet to be let through"
+        case ClaimPhase.COOLING:
+            return f"nobody any more: pod {claim.pod_uid} has ended"
+    return f"pod {claim.pod_uid}"
 
 
 def _explain(claim: Claim, reason: str, message: str) -> Act | None:

@@ -34,6 +34,7 @@ from modelbackend_operator.model.deferral import Deferral, Key
 from modelbackend_operator.model.node import NodeId
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
+from modelbackend_operator.settling import settle_claim
 from modelbackend_operator.withheld import settle_withheld
 from modelbackend_operator.words import missing_words, returned_words, unconfirmed_words
 from tests.unit.builders import (
@@ -347,6 +348,40 @@ def test_a_machine_that_counted_as_removed_and_is_back_in_the_same_boot_is_an_al
     assert acted(world) == RecordReturn(claim, removed)
     reborn = {**back, "node-7": replace(back["node-7"], boot_id="boot-8")}
     assert not isinstance(acted_or_none(replace(world, nodes=reborn)), RecordReturn)
+
+
+@pytest.mark.parametrize(
+    ("phase", "held_for"),
+    [
+        (ClaimPhase.RESERVED, "a pod that has yet to be let through"),
+        (COOLING, "nobody any more: pod p-uid has ended"),
+        (BOUND, "pod p-uid"),
+        (WITHHELD, "pod p-uid"),
+    ],
+)
+@pytest.mark.parametrize("backend", [a_backend(), None], ids=["its backend is there", "its backend is gone"])
+def test_a_word_about_a_pod_that_never_had_the_port_is_answered_in_every_phase(
+    backend: Any, phase: ClaimPhase, held_for: str
+) -> None:
+    pods = [a_serving_pod()] if phase is BOUND else []
+    claim = a_claim(phase, attestation=Attestation("wrong-uid", "it is off"), node=None if pods else NODE)
+    look = replace(bound(*pods), claims=(claim,), backend=backend)
+    answer = settle_claim(look, claim, NOW)
+    message = f"modelbackend.dev/attest names pod wrong-uid, but the port is held for {held_for}"
+    assert answer == Act(ExplainClaim(claim, "AttestationRefused", message))
+    told = replace(claim, reason="AttestationRefused", message=message)
+    again = settle_claim(replace(look, claims=(told,)), told, NOW)
+    assert not (isinstance(again, Act) and isinstance(again.action, ExplainClaim))
+    taken_back = replace(told, attestation=None)
+    after = settle_claim(replace(look, claims=(taken_back,)), taken_back, NOW)
+    assert isinstance(after, Act)
+    assert isinstance(after.action, ExplainClaim)
+    assert after.action.reason != "AttestationRefused"
+
+
+def test_a_port_that_somebody_else_has_keeps_that_reason_whatever_is_attested() -> None:
+    claim = a_claim(COOLING, reason="PortInUse", attestation=Attestation("wrong-uid", "it is off"))
+    assert not isinstance(settle_claim(a_world(a_backend(), claims=(claim,)), claim, NOW), Act)
 
 
 RETURNED = a_claim(COOLING, node=NODE, returned=True, past_pods=frozenset({POD_UID}))
