@@ -20,6 +20,7 @@ from modelbackend_operator.actions import (
     WithholdClaim,
     WriteStopRecord,
 )
+from modelbackend_operator.freed_ports import FreedPorts
 from modelbackend_operator.last_shutdown import outcome_of, requests_cut
 from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.model.observation import Observation
@@ -64,6 +65,14 @@ class Metrics:
             "modelbackend_operator_instance_end_seconds",
             "From an instance's stop record to its proven end, by outcome.",
             ("outcome",),
+            buckets=LIFECYCLE_BUCKETS,
+            registry=self.registry,
+        )
+        self._freed = FreedPorts()
+        self._frees = Histogram(
+            "modelbackend_operator_port_free_seconds",
+            "From when the end of a port's holder was asked for until the port was free for all, by what proved it.",
+            ("evidence",),
             buckets=LIFECYCLE_BUCKETS,
             registry=self.registry,
         )
@@ -149,10 +158,14 @@ class Metrics:
     def settled(self, observation: Observation) -> None:
         """A look that finds nothing to write is counted with its reconcile."""
 
-    def step(self, _: Observation, action: Action, outcome: Outcome) -> None:
+    def step(self, observation: Observation, action: Action, outcome: Outcome) -> None:
         self._steps.labels(type(action).__name__, type(outcome).__name__).inc()
-        if isinstance(outcome, Applied):
-            self._lifecycle_step(action)
+        if not isinstance(outcome, Applied):
+            return
+        self._lifecycle_step(action)
+        freed = self._freed.step(observation, action, datetime.now(UTC))
+        if freed is not None:
+            self._frees.labels(freed.evidence).observe(freed.seconds)
 
     def _lifecycle_step(self, action: Action) -> None:
         match action:
