@@ -85,6 +85,8 @@ class EngineHarness:
     def __init__(self, settings: Settings) -> None:
         self.loaded: Loaded | None = None
         self.failure: Exit | None = None
+        # In the order in which they got a slot.
+        self.started: list[Request] = []
         self._told = threading.Event()
         self._requests: dict[Generation, Request] = {}
         self.engine = Engine(settings, self, lambda call: call())
@@ -137,6 +139,8 @@ class EngineHarness:
         for generation, event in events:
             request = self._requests[generation]
             request.events.append(event)
+            if isinstance(event, Started):
+                self.started.append(request)
             if isinstance(event, Ended):
                 request.ended.set()
 

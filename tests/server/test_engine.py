@@ -20,6 +20,7 @@ from modelbackend_server.llama import Context, Grammar, GrammarError
 from modelbackend_server.sampling import SamplingParameters
 from modelbackend_server.scoring import split
 from tests.server.engine import EngineHarness, Request, engine_of
+from tests.server.harness import Gate
 
 BEGINNING = "the time of the new " * 20
 PROMPTS = [
@@ -85,6 +86,19 @@ def test_one_that_waits_for_a_prompt_goes_on_when_its_maker_leaves(tiny: Path, e
         engine.until(lambda: len(other.events) > 0)
         maker.leave()
         assert other.wait().tokens == expected[1]
+
+
+def test_who_came_first_starts_first(tiny: Path, gate: Gate) -> None:
+    with engine_of(tiny, slots=1) as engine:
+        gate.close()
+        (first,) = engine.submit(engine.work("the", 3))
+        engine.until(lambda: engine.started == [first])
+        # The engine is in its step and looks at all of these at once.
+        others = engine.submit(*(engine.work("the", 3) for _ in range(5)))
+        gate.open()
+        for request in others:
+            request.wait()
+    assert engine.started == [first, *others]
 
 
 def test_a_seed_decides_alone_whoever_shares_the_batch(tiny: Path) -> None:
