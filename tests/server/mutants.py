@@ -1,6 +1,6 @@
 """What a server and its client promise, each broken in one place, and the test that must then fail.
 
-python3 -m tests.server.mutants        runs those tests in this process; a line of JSON for each mutant
+`python3 -m tests.server.mutants FILE` runs those tests in this process, and writes a line of JSON for each mutant.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import io
 import json
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -47,6 +48,11 @@ def _never_started(error: errors.CallError, *arguments: Any, **details: Any) -> 
     _call_error(error, *arguments, **details | {"not_started": True})
 
 
+def _never_began(left: generation.Generation) -> bool:
+    _leave(left)
+    return True
+
+
 def _no_bound(waiting: admission.Admission) -> Any:
     return waiting.reader if waiting.lifecycle.state is State.SERVING else _ready(waiting)
 
@@ -80,6 +86,7 @@ def _one_more(slots: Slots[Any], *arguments: Any, **options: Any) -> Any:
 
 _failed = routing.Attempts.failed
 _call_error = errors.CallError.__init__
+_leave = generation.Generation.leave
 _ready = admission.Admission.ready
 _admit = Engine._admit
 _sampler = sampling.Sampler.__init__
@@ -104,7 +111,7 @@ MUTANTS = (
     ),
     Mutant(
         "whoever has started is not told that it never did",
-        *(generation.Generation, "leave", lambda left: setattr(left, "_left", True) or True),
+        *(generation.Generation, "leave", _never_began),
         f"{SERVER}/test_queue.py::test_a_deadline_that_passes_in_the_queue_is_told_and_the_request_never_starts",
     ),
     Mutant(
@@ -204,9 +211,9 @@ def main() -> None:
     # What is broken is often waited for in vain, and the engine left in its step.
     harness.PATIENCE_SECONDS = 10
     server.ENGINE_STOP_SECONDS = 0.5
-    for mutant in MUTANTS:
-        sys.stdout.write(json.dumps(hunt(mutant)) + "\n")
-        sys.stdout.flush()
+    with Path(sys.argv[1]).open("w", buffering=1) as file:
+        for mutant in MUTANTS:
+            file.write(json.dumps(hunt(mutant)) + "\n")
 
 
 if __name__ == "__main__":
