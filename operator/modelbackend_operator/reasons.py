@@ -21,7 +21,7 @@ class Reason(StrEnum):
     STARTING = "Starting"
     """An instance is being made; nothing is wrong."""
     PREPARING = "Preparing"
-    """The node pulls the image or waits for a volume or Secret; the pod's own Events say which."""
+    """The node waits for an image, a volume or a Secret, or the scheduler does not try the pod; its Events say why."""
     FETCHING = "ModelFetching"
     """The model's file is being downloaded; the message says how far, in tenths."""
     LOADING = "ModelLoading"

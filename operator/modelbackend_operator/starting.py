@@ -266,6 +266,8 @@ def _follow(observation: Observation, backend: Backend, pod: Pod, now: datetime)
 
 def _await_containers(backend: Backend, pod: Pod, now: datetime) -> Act | Wait | None:
     """A kubelet that lacks a Secret says so in an Event only; the Secret of the control token is ours to make again."""
+    if not pod.node:
+        return _await_scheduler(pod, now)
     if not pod.containers or any(container.ever_created for container in pod.containers):
         return None
     if pod.token_made_at is None:
@@ -279,6 +281,20 @@ def _await_containers(backend: Backend, pod: Pod, now: datetime) -> Act | Wait |
         f"Secret is missing (kubectl describe pod {pod.ref.name})"
     )
     return Wait(Reason.PREPARING, message, again_at, pod.ordinal)
+
+
+def _await_scheduler(pod: Pod, now: datetime) -> Wait | None:
+    """Of a pod that it does not try, the scheduler says nothing: the pod's own condition still tells of our gate."""
+    if pod.unschedulable:
+        return None
+    look_at = pod.created_at + timedelta(seconds=PREPARING_SECONDS)
+    if now < look_at:
+        return Wait(Reason.STARTING, "", look_at, pod.ordinal)
+    message = (
+        f"the scheduler has not tried pod {pod.ref.name} yet: a ResourceClaim that it names does not exist, a "
+        f"scheduling gate of others holds it, or no scheduler runs (kubectl describe pod {pod.ref.name})"
+    )
+    return Wait(Reason.PREPARING, message, None, pod.ordinal)
 
 
 def _await_model(observation: Observation, pod: Pod, now: datetime) -> Wait:

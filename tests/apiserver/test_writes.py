@@ -106,6 +106,70 @@ def test_nothing_in_a_pods_body_is_unknown_to_the_api_server(world: World) -> No
     assert answer.status == 201, answer.message
 
 
+DEVICES: dict[str, Json] = {
+    "a whole GPU": {"resources": {"limits": {"nvidia.com/gpu": 2}}},
+    "a slice of one": {"resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}},
+    "a slice with attributes": {"resources": {"limits": {"nvidia.com/mig-3g.40gb.me": 1}}},
+    "a shared one": {"resources": {"limits": {"nvidia.com/gpu.shared": 1}}},
+    "another vendor's": {"resources": {"limits": {"amd.com/gpu": 1}}},
+    "a third vendor's": {"resources": {"limits": {"gpu.intel.com/xe": "1"}}},
+    "claims of dynamic resource allocation": {
+        "resourceClaims": [
+            {"name": "gpu", "resourceClaimTemplateName": "one-gpu"},
+            {"name": "shared", "resourceClaimName": "the-shared-one"},
+        ],
+        "resources": {"claims": [{"name": "gpu", "request": "big"}, {"name": "shared"}]},
+    },
+    "spread over zones": {
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "minDomains": 2,
+                "topologyKey": "topology.kubernetes.io/zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "nodeTaintsPolicy": "Honor",
+                "labelSelector": {"matchLabels": {"team": "search"}},
+            }
+        ]
+    },
+    "tainted nodes": {
+        "tolerations": [
+            {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+            {
+                "key": "maintenance",
+                "operator": "Equal",
+                "value": "soon",
+                "effect": "NoExecute",
+                "tolerationSeconds": 60,
+            },
+        ]
+    },
+    "a runtime and a priority of its own": {"runtimeClassName": "nvidia", "priorityClassName": "models"},
+}
+
+
+@pytest.mark.parametrize("spec", DEVICES.values(), ids=DEVICES)
+def test_what_asks_for_devices_reaches_the_pod_as_it_was_written(world: World, spec: Json) -> None:
+    """Also through the kind's own schema, which must drop none of it."""
+    runtime = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
+    priority = {"metadata": {"name": "models"}, "value": 1000}
+    for path, body in (("node.k8s.io/v1/runtimeclasses", runtime), ("scheduling.k8s.io/v1/priorityclasses", priority)):
+        assert world.server.post(f"/apis/{path}", body).status in (201, 409)
+    backend = world.backend(**spec)
+    write = write_of(CreatePod(backend, 0, "smollm2-0", None), Settings(), NOW)
+    answer = world.server.post(f"{write.path}?fieldValidation=Strict", write.body)
+    assert answer.status == 201, answer.message
+    made, container = answer.body["spec"], answer.body["spec"]["containers"][0]
+    added_by_default = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+    made["tolerations"] = [one for one in made["tolerations"] if one["key"] not in added_by_default]
+    asked = {name: value for name, value in spec.items() if name != "resources"}
+    assert {name: made[name] for name in asked} == asked
+    resources = spec.get("resources", {})
+    limits = {name: str(value) for name, value in resources.get("limits", {}).items()}
+    assert container["resources"].get("limits", {}) == limits
+    assert container["resources"].get("claims", []) == resources.get("claims", [])
+
+
 @pytest.mark.parametrize(("exposure", "status"), [("NodePort", 201), ("ClusterIP", 201), ("HostPort", 403)])
 def test_the_pod_fits_the_restricted_standard_unless_it_takes_a_port_of_the_node(
     world: World, exposure: str, status: int

@@ -360,6 +360,16 @@ def test_and_the_status_says_where_to_look_until_it_is_made_once_more() -> None:
     assert isinstance(action_of(decide(again, NOW)), RemakeToken)
 
 
+def test_a_pod_that_the_scheduler_does_not_try_is_told_of_once_that_lasts() -> None:
+    """One that names a ResourceClaim which is not there: no condition says so."""
+    world = bound(an_unscheduled_pod(created_at=NOW))
+    assert decide(world, NOW) == Wait("Starting", "", later(30), 0)
+    wait = wait_of(bound(an_unscheduled_pod(created_at=later(-30))))
+    assert (wait.reason, wait.not_after) == ("Preparing", None)
+    assert wait.message.startswith("the scheduler has not tried pod smollm2-0 yet: a ResourceClaim that it names")
+    assert decide(bound(an_unscheduled_pod(unschedulable="0/1 nodes have a GPU")), NOW) == Done()
+
+
 # -- the Services of an instance that runs ---------------------------------------------------------------------------
 
 
