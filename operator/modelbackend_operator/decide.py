@@ -39,16 +39,13 @@ def decide(observation: Observation, now: datetime) -> Decision:
     """The one next step for this backend: a write, a wait, or nothing."""
     waits: list[Wait] = []
     for step in _steps(observation, now):
-        match step:
-            case Act(action):
-                aside = put_aside(observation, key_of(action), now)
-                if aside is None:
-                    return step
-                waits.append(aside)
-            case Wait():
-                waits.append(step)
-            case None:
-                pass
+        if isinstance(step, Act):
+            aside = put_aside(observation, key_of(step.action), now)
+            if aside is None:
+                return step
+            waits.append(aside)
+        elif step is not None:
+            waits.append(step)
     status = _publish(observation, tuple(waits), now)
     if status is not None:
         aside = put_aside(observation, key_of(status.action), now)

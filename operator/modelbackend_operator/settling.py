@@ -53,8 +53,7 @@ def settle_claim(observation: Observation, claim: Claim, now: datetime) -> Act |
             return refuse_attestation(observation, claim) or _drop_if_unneeded(observation, claim)
         case ClaimPhase.COOLING:
             return refuse_attestation(observation, claim) or _free_when_cooled(observation, claim, now)
-        case ClaimPhase.WITHHELD:
-            return settle_withheld(observation, claim, now)
+    return settle_withheld(observation, claim, now)
 
 
 def _unproven_holder(observation: Observation, claim: Claim) -> Pod | None:

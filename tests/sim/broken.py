@@ -242,6 +242,17 @@ def never(*_: Any) -> None:
     return None
 
 
+def recorded_anew(observation: Observation, pod: Pod, reason: Any, now: Any) -> Any:
+    """As if a stop began when its operator did."""
+    record = stopping._new_record(observation, pod, reason, now)
+    if pod.stop is None or record.since > pod.stop.since:
+        return Act(do.WriteStopRecord(pod, record))
+    return _record(observation, pod, reason, now)
+
+
+_record = stopping._record
+
+
 def never_yields_by_word(pod: Pod, status: Any) -> Pod:
     return replace(_with_status(pod, status), stop=pod.stop)
 

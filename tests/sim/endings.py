@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from modelbackend_operator.instances import is_serving
-from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.backend import Backend, WhenUnconfirmed
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.lease import Lease
 from modelbackend_operator.model.pod import Pod
@@ -38,7 +38,8 @@ def _is_witness(world: World, thing: Pod | Service) -> bool:
 
 def _unserved(world: World, backend: Backend) -> Iterator[str]:
     uid = backend.ref.uid
-    if any(gone.pod_uid not in world.state.servers for gone in vanished(world.observe(uid))):
+    waits = backend.when_unconfirmed is WhenUnconfirmed.WAIT
+    if waits and any(gone.pod_uid not in world.state.servers for gone in vanished(world.observe(uid))):
         return  # nobody has looked at the machine, which is what this backend waits for
     if backend.deleting_since is not None:
         yield f"{uid} is not gone"

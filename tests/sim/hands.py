@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from modelbackend_operator.model.backend import Attestation, Backend
+from modelbackend_operator.model.backend import Attestation, Backend, WhenUnconfirmed
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.lease import Lease
 from modelbackend_operator.model.pod import Pod, PodPhase
@@ -184,7 +184,8 @@ def _blank(world: World, pod: Pod) -> Callable[[], object]:
 
 
 def _on_others(world: World) -> Iterator[Hand]:
-    for backend in world.state.all(Backend):
+    waiting = (b for b in world.state.all(Backend) if b.when_unconfirmed is WhenUnconfirmed.WAIT)
+    for backend in waiting:
         for gone in vanished(world.observe(backend.ref.uid)):
             if gone.pod_uid not in world.state.servers and backend.attestation is None:
                 word = Attestation(gone.pod_uid, "looked at the machine")

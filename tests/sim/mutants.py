@@ -375,6 +375,14 @@ MUTANTS = (
         tests="tests/unit/test_decide_stopping.py",
         quick=False,
     ),
+    Mutant(
+        "ForceOnlyAfterDeadline",
+        "whoever takes over records a stop anew, and its deadline",
+        None,
+        ((stopping._record, broken.recorded_anew),),
+        tests="tests/sim/test_upgrade_in_worlds.py",
+        quick=False,
+    ),
     Mutant("NeverAdvertiseDying", "drained before it is withdrawn", DELETED, ((stopping._withdraw, broken.never),)),
     Mutant(
         "NeverAdvertiseDying",

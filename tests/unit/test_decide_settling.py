@@ -23,13 +23,13 @@ from modelbackend_operator.actions import (
 )
 from modelbackend_operator.decide import decide
 from modelbackend_operator.decision import Act, Done, Wait
-from modelbackend_operator.model.backend import Exposure
+from modelbackend_operator.model.backend import Attestation, Exposure
 from modelbackend_operator.model.budget import Budget
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.model.ref import Ref
-from modelbackend_operator.settling import keep_budget, settle_claim
+from modelbackend_operator.settling import keep_budget, remove_finalizer, settle_claim
 from tests.unit.builders import (
     MACHINE,
     NODE,
@@ -143,10 +143,14 @@ BEHIND: dict[str, tuple[Observation, Claim]] = {
             pods=[a_serving_pod(host_port=PORT if exposure is HOST_PORT else None)],
             services=[a_service()],
         ),
-        a_claim(phase, exposure=exposure, pod_uid=named),
+        a_claim(phase, exposure=exposure, pod_uid=named, attestation=word),
     )
     for exposure in (HOST_PORT, Exposure.NODE_PORT)
-    for phase, named in ((RESERVED, ""), (COOLING, "an ended pod"))
+    for phase, named, word in (
+        (RESERVED, "", None),
+        (COOLING, "an ended pod", None),
+        (WITHHELD, "an ended pod", Attestation("an ended pod", "it is off")),
+    )
 }
 
 
@@ -272,6 +276,7 @@ HOLDS_THE_BACKEND: dict[str, Observation] = {
 @pytest.mark.parametrize("case", HOLDS_THE_BACKEND)
 def test_a_backend_is_held_by(case: str) -> None:
     assert not isinstance(acted(HOLDS_THE_BACKEND[case]), RemoveFinalizer)
+    assert remove_finalizer(HOLDS_THE_BACKEND[case]) is None, "also where what comes before it is refused"
 
 
 def test_a_backend_goes_once_its_ports_are_proven_free_or_withheld_with_their_reason() -> None:

@@ -30,7 +30,7 @@ from modelbackend_operator.deferrals import (
 from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.server import ServerState
-from modelbackend_operator.model_lease import stop_is_open
+from modelbackend_operator.model_lease import give_way, stop_is_open
 from modelbackend_operator.stopping import stop
 from modelbackend_operator.told_in_status import with_status
 from tests.unit.builders import (
@@ -219,6 +219,12 @@ def test_it_gives_way_in_status_where_its_pod_takes_no_write_at_all() -> None:
     assert not stop_is_open(read_back)
     seen = replace(world, backend=replace(world.backend, status=told.status), pods=(read_back,))
     assert isinstance(acted(seen), ReleaseLease)
+
+
+def test_without_a_backend_there_is_no_status_to_give_way_in() -> None:
+    giving_way = WriteStopRecord(IDLE, replace(a_stop(since=later(-30)), yielded_at=NOW))
+    world = without(STUCK, DeletePod(IDLE, 15), giving_way, times=6)
+    assert give_way(replace(world, backend=None), IDLE, NOW) is None
 
 
 @pytest.mark.parametrize("times", [1, 5])

@@ -193,6 +193,7 @@ ASKED: dict[str, tuple[Observation, tuple[Suspect, ...]]] = {
         a_lost_world(a_claim(node=NODE), a_terminating_pod(), node=None, **ACCEPTS),
         (Suspect(POD_UID, (OWN, ON_NODE)),),
     ),
+    "its node gone, its object too": (a_lost_world(a_withheld_claim(), node=None, **ACCEPTS), (Suspect(POD_UID, ()),)),
     "another node at that name": (
         a_lost_world(a_withheld_claim(), node=replace(ANOTHER, address="fd00::1"), **ACCEPTS),
         (Suspect(POD_UID, (f"[fd00::1]:{PORT}",)),),

@@ -190,6 +190,11 @@ BREAKING: list[tuple[str, Step, str]] = [
     ),
     (
         "ForceOnlyAfterDeadline",
+        a_step(WITHDRAWN, AbortServer(replace(DRAINING, stop=None), "why"), BUSY),
+        "pod p-uid is ended with 2 requests in flight, before its deadline",
+    ),
+    (
+        "ForceOnlyAfterDeadline",
         a_step(bound(a_terminating_pod()), DeletePod(a_terminating_pod(), 0)),
         "pod p-uid is deleted with grace 0, without proof",
     ),
