@@ -82,8 +82,7 @@ class Function(Part):
     name: str
     description: str = ""
     parameters: Json | None = None
-    # Kept where the call must be made; what the model decides to call by itself has the arguments that it writes.
-    strict: bool | None = None
+    strict: bool = False
 
 
 class Tool(Part):
@@ -92,7 +91,12 @@ class Tool(Part):
 
     def tool(self) -> inference_pb2.Tool:
         parameters = "" if self.function.parameters is None else json.dumps(self.function.parameters)
-        return inference_pb2.Tool(name=self.function.name, description=self.function.description, parameters=parameters)
+        return inference_pb2.Tool(
+            name=self.function.name,
+            description=self.function.description,
+            parameters=parameters,
+            strict=self.function.strict,
+        )
 
 
 class FunctionName(Part):

@@ -10,7 +10,7 @@ from .json_schema import SchemaError, to_gbnf
 from .llama import Grammar, GrammarError, Vocabulary
 from .refusals import Reason, Refusal
 from .sampling import SamplingParameters, draw_seed
-from .tools import ANYTHING, NAME, TOOLS_MAX, Tool, call_grammar, is_object
+from .tools import ANYTHING, NAME, TOOLS_MAX, Tool, call_grammar, free_grammar, is_object
 
 TOP_K_MAX = 2**31 - 1
 STOPS_MAX, STOP_BYTES_MAX = 16, 256
@@ -105,15 +105,15 @@ def tools(chat: inference_pb2.Chat) -> list[Tool] | Refusal:
         words = f"must_call names {unknown[0]!r}, which is none of the tools"
         return Refusal(Reason.BAD_REQUEST, words, "chat.must_call")
     return [
-        Tool(tool.name, tool.description, json.loads(tool.parameters) if tool.parameters else ANYTHING)
+        Tool(tool.name, tool.description, json.loads(tool.parameters) if tool.parameters else ANYTHING, tool.strict)
         for tool in chat.tools
     ]
 
 
 def grammar(request: inference_pb2.GenerateRequest, vocabulary: Vocabulary) -> Grammar | Refusal | None:
     """Compiled for this request alone. Never without the constraint that was asked for."""
-    if request.chat.must_call:
-        return _grammar_of_a_call(request, vocabulary)
+    if request.chat.must_call or any(tool.strict for tool in request.chat.tools):
+        return _grammar_of_calls(request, vocabulary)
     match request.WhichOneof("constraint"):
         case None:
             return None
@@ -129,15 +129,16 @@ def grammar(request: inference_pb2.GenerateRequest, vocabulary: Vocabulary) -> G
                 return Refusal(Reason.BAD_REQUEST, str(error), "grammar")
 
 
-def _grammar_of_a_call(request: inference_pb2.GenerateRequest, vocabulary: Vocabulary) -> Grammar | Refusal:
+def _grammar_of_calls(request: inference_pb2.GenerateRequest, vocabulary: Vocabulary) -> Grammar | Refusal:
     """The tools were checked when the prompt was laid out."""
     if request.WhichOneof("constraint") is not None:
-        words = "a text that must be a call of a tool can have no other constraint"
-        return Refusal(Reason.BAD_REQUEST, words, "chat.must_call")
+        words = "a text that must be a call of a tool, or whose calls are strict, can have no other constraint"
+        return Refusal(Reason.BAD_REQUEST, words, "chat.must_call" if request.chat.must_call else "chat.tools")
     known = tools(request.chat)
     if isinstance(known, Refusal):
         return known
     try:
-        return Grammar(vocabulary, call_grammar([tool for tool in known if tool.name in request.chat.must_call]))
+        wanted = [tool for tool in known if tool.name in request.chat.must_call]
+        return Grammar(vocabulary, call_grammar(wanted) if wanted else free_grammar(known))
     except (SchemaError, GrammarError) as error:
         return Refusal(Reason.BAD_REQUEST, f"the tools' parameters: {error}", "chat.tools")

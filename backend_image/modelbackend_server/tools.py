@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .json_schema import SchemaError, to_gbnf
@@ -26,6 +26,8 @@ class Tool:
     description: str
     # A JSON Schema.
     parameters: dict[str, Any]
+    # Whether the schema is kept also where the model calls by itself.
+    strict: bool = False
 
     @property
     def described(self) -> dict[str, Any]:
@@ -48,13 +50,35 @@ class ToolCall:
 
 def call_grammar(tools: Sequence[Tool]) -> str:
     """GBNF of one call of one of these. Raises SchemaError."""
+    call, rules = _one_call(tools)
+    return f'root ::= "{OPEN}\\n" ({call}) "\\n{CLOSE}"\n{rules}'
+
+
+def free_grammar(tools: Sequence[Tool]) -> str:
+    """GBNF of any text whose calls are calls of these, with arguments that the schemas of strict ones accept.
+
+    Raises SchemaError. Text goes through the states of a search for OPEN, which begins with a character that it has
+    nowhere else; each state may be the last. llama.cpp keeps no stack for a rule that ends with another.
+    """
+    call, rules = _one_call([tool if tool.strict else replace(tool, parameters=ANYTHING) for tool in tools])
+    first = OPEN[0]
+    states = ["root ::= text-0", f'text-0 ::= ([^{first}] text-0 | "{first}" text-1)?']
+    for index, wanted in enumerate(OPEN[1:], 1):
+        then = "inside" if index + 1 == len(OPEN) else f"text-{index + 1}"
+        states.append(f'text-{index} ::= ("{wanted}" {then} | "{first}" text-1 | [^{first}{wanted}] text-0)?')
+    states.append(f'inside ::= "\\n" ({call}) "\\n{CLOSE}" text-0')
+    return "\n".join([*states, rules])
+
+
+def _one_call(tools: Sequence[Tool]) -> tuple[str, str]:
+    """What a call may be, and the rules that it names."""
     try:
         calls = {str(index): _call_schema(tool, f"#/$defs/{index}") for index, tool in enumerate(tools)}
         schema = json.dumps({"anyOf": [{"$ref": f"#/$defs/{index}"} for index in calls], "$defs": calls})
     except RecursionError:
         raise SchemaError("nested too deep") from None
     call, _, rules = to_gbnf(schema).removeprefix("root ::= ").partition("\n")
-    return f'root ::= "{OPEN}\\n" ({call}) "\\n{CLOSE}"\n{rules}'
+    return call, rules
 
 
 def _call_schema(tool: Tool, path: str) -> dict[str, Any]:

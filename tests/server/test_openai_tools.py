@@ -7,10 +7,14 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openai
 import pytest
 
 from modelbackend.v1 import inference_pb2
+from modelbackend_server.llama import Grammar
+from modelbackend_server.tools import Tool, free_grammar
+from tests.server.engine import engine_of
 from tests.server.harness import GREEDY, running
 
 SIZE: Any = {"type": "object", "properties": {"size": {"enum": ["s", "l"]}}, "required": ["size"]} | {
@@ -20,14 +24,15 @@ TOOLS: Any = [
     {"type": "function", "function": {"name": "order", "description": "One.", "parameters": SIZE, "strict": True}},
     {"type": "function", "function": {"name": "cancel", "parameters": {"type": "object", "properties": {}}}},
 ]
+LOOSE: Any = [{"type": "function", "function": tool["function"] | {"strict": False}} for tool in TOOLS]
 ORDER = {"type": "function", "function": {"name": "order"}}
 CALL = 'I see. <tool_call>\n{"name": "order", "arguments": {"size": "s"}}\n</tool_call>'
 
 
 def written(text: str) -> dict[str, Any]:
-    """Has the model write this, and end."""
+    """Has the model write this, and end. No tool may be strict, which is a grammar of its own."""
     literal = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return {"extra_body": {"grammar": f'root ::= "{literal}"'}}
+    return {"tools": LOOSE, "extra_body": {"grammar": f'root ::= "{literal}"'}}
 
 
 def ask(client: openai.AsyncOpenAI, **given: Any) -> Awaitable[Any]:
@@ -103,7 +108,7 @@ async def test_calls_and_their_answers_are_part_of_the_next_prompt(with_tools: P
         assert laid_out == expected
         request = inference_pb2.GenerateRequest(chat=chat, max_tokens=5, sampling=GREEDY)
         over_grpc = await server.stub.Generate(request)
-        answer = await ask(client, messages=messages, max_tokens=5)
+        answer = await ask(client, messages=messages, tools=LOOSE, max_tokens=5)
         assert answer.choices[0].message.content == over_grpc.text
         assert answer.usage.prompt_tokens == over_grpc.finished.usage.prompt_tokens
 
@@ -118,6 +123,7 @@ async def test_calls_and_their_answers_are_part_of_the_next_prompt(with_tools: P
         ({"tools": TOOLS[:1] * 2}, "tools[1].name", "another one than"),
         ({"tools": TOOLS[:1] * 129}, "tools", "129 tools"),
         ({"response_format": {"type": "json_object"}}, "", "cannot be kept together with tools"),
+        ({"extra_body": {"grammar": 'root ::= "a"'}}, "tools", "no other constraint"),
         ({"tool_choice": "required", "extra_body": {"grammar": 'root ::= "a"'}}, "tool_choice", "no other constraint"),
         (
             {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"pattern": "x"}}}],
@@ -157,3 +163,47 @@ async def test_one_call_at_most_ends_the_text(with_tools: Path) -> None:
         answer = (await ask(client, parallel_tool_calls=False, **written(CALL + CALL))).choices[0]
         assert [call.function.name for call in answer.message.tool_calls] == ["order"]
         assert (answer.finish_reason, answer.message.content) == ("tool_calls", "I see.")
+
+
+INSIDE = '<tool_call>\n{"name": "order", "arguments": {"size": '
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("a < b, <tool, <tool_cal and <<tool_callx>: no calls", ""),
+        (CALL + " and " + CALL, ""),
+        ('<<tool_call>\n{"name": "cancel", "arguments": {"any": ["thing", {}]}}\n</tool_call>', ""),
+        (f'{INSIDE}"x"', f'{INSIDE}"'),
+        ('<tool_call>\n{"name": "buy"', '<tool_call>\n{"name": "'),
+        ("no.<tool_call> order", "no.<tool_call>"),
+    ],
+    ids=["text", "calls", "a call that is not strict", "not its schema", "no such tool", "no call"],
+)
+async def test_the_grammar_of_strict_tools_takes_all_text_and_no_other_calls(
+    with_tools: Path, text: str, kept: str
+) -> None:
+    tools = [
+        Tool(tool["name"], "", tool["parameters"], tool.get("strict", False))
+        for tool in (each["function"] for each in TOOLS)
+    ]
+    with engine_of(with_tools) as engine:
+        vocabulary = engine.model.vocabulary
+        grammar = Grammar(vocabulary, free_grammar(tools))
+        taken = ""
+        # Byte by byte, so that what is refused is refused at its first wrong character.
+        for byte in text.encode():
+            token = next(token for token in range(vocabulary.size) if vocabulary.piece(token) == bytes([byte]))
+            if not grammar.allows(np.array([token]))[0]:
+                break
+            grammar.accept(token)
+            taken += chr(byte)
+    assert taken == (kept or text)
+
+
+async def test_strict_tools_leave_it_to_the_model_whether_it_calls(with_tools: Path) -> None:
+    async with running(with_tools) as server, server.openai() as client:
+        answer = (await ask(client, max_tokens=40)).choices[0]
+    assert (answer.finish_reason, answer.message.tool_calls) == ("length", None)
+    # The model's noise is half bytes of no character, and a grammar is one of characters.
+    assert "\ufffd" not in answer.message.content[:-1]

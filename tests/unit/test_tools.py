@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from modelbackend_server import gbnf
 from modelbackend_server.chat import ChatTemplate, Message
 from modelbackend_server.json_schema import SchemaError
-from modelbackend_server.tools import CallReader, Tool, ToolCall, call_grammar
+from modelbackend_server.tools import CallReader, Tool, ToolCall, call_grammar, free_grammar
 
 WEATHER = Tool("weather", "How it is out there.", {"type": "object", "properties": {"city": {"type": "string"}}})
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Köln"}}\n</tool_call>'
@@ -104,3 +105,12 @@ def test_the_grammar_of_a_call_follows_references_within_the_parameters() -> Non
         call_grammar([Tool("f", "", deep)])
     with pytest.raises(SchemaError, match="leads nowhere"):
         call_grammar([Tool("f", "", {"type": "object", "properties": {"a": {"$ref": "#/$defs/nothing"}}})])
+
+
+def test_the_grammar_of_a_text_with_calls_keeps_the_schemas_of_strict_tools_alone() -> None:
+    strict = Tool("order", "", {"type": "object", "properties": {"size": {"enum": ["s", "l"]}}}, strict=True)
+    grammar = free_grammar([strict, Tool("f", "", {"pattern": "x"})])
+    assert gbnf.why_not(grammar) == ""
+    assert '\\"size\\"' in grammar
+    with pytest.raises(SchemaError, match="pattern is not supported"):
+        free_grammar([Tool("f", "", {"pattern": "x"}, strict=True)])
