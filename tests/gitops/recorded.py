@@ -10,9 +10,8 @@ from modelbackend_operator.model.backend import Backend
 from modelbackend_operator.outcome import Outcome
 from modelbackend_operator.timestamps import rfc3339
 from tests.crd_files import schema_of
-from tests.sim.golden import STORIES, Settle, Story
+from tests.sim.golden import STORIES, lived
 from tests.sim.simulation import Simulation
-from tests.sim.world import World
 from tests.unit.builders import NOW
 from tests.unit.test_conditions import CONDITIONS
 
@@ -40,16 +39,6 @@ def as_object(backend: Backend) -> Object:
     return {"apiVersion": API_VERSION, "kind": MODELBACKEND_KIND, "metadata": metadata, "status": status}
 
 
-def of_story(story: Story) -> list[Object]:
-    simulation = Recording(World(*story.backends, later=story.later, nodes=story.nodes, pool=(30000, 30001)))
-    for part in story.script:
-        if isinstance(part, Settle):
-            simulation.settle(heals=False, held=part.held)
-        else:
-            assert simulation.take(("hand", part)), f"{story.name}: nobody can {part}"
-    return simulation.seen
-
-
 def of_conditions() -> Iterator[Object]:
     for world, waits, _ in CONDITIONS.values():
         written = publish(world, waits, NOW)
@@ -59,7 +48,7 @@ def of_conditions() -> Iterator[Object]:
 
 def all_recorded() -> list[Object]:
     """No two alike."""
-    found = [raw for story in STORIES for raw in of_story(story)] + list(of_conditions())
+    found = [raw for story in STORIES for raw in lived(story, Recording).seen] + list(of_conditions())
     return [json.loads(text) for text in dict.fromkeys(json.dumps(raw, sort_keys=True) for raw in found)]
 
 

@@ -6,8 +6,10 @@ A change of the rules that changes a story shows it in review. Every promise is 
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from modelbackend_operator.model.backend import Backend, Exposure, WhenUnconfirmed
 from tests.sim.endings import what_is_wrong
@@ -16,6 +18,7 @@ from tests.sim.simulation import Simulation
 from tests.sim.world import World
 
 FOLDER = Path(__file__).parent / "golden"
+S = TypeVar("S", bound=Simulation)
 
 
 @dataclass(frozen=True)
@@ -244,7 +247,7 @@ STORIES = (
 )
 
 
-def lived(story: Story) -> Simulation:
+def lived(story: Story, simulating: Callable[[World], S]) -> S:
     """Once it is over. Raises where a promise breaks or a hand finds nothing to do."""
     world = World(
         *story.backends,
@@ -253,7 +256,7 @@ def lived(story: Story) -> Simulation:
         pool=(30000, 30001),
         trusts_removal=story.trusts_removal,
     )
-    simulation = Simulation(world)
+    simulation = simulating(world)
     for part in story.script:
         if isinstance(part, Settle):
             simulation.settle(heals=False, held=part.held)
@@ -265,7 +268,7 @@ def lived(story: Story) -> Simulation:
 
 def written(story: Story) -> str:
     """The story, and what is left in the end."""
-    simulation = lived(story)
+    simulation = lived(story, Simulation)
     return "\n".join([f"# {story.title}", "", *simulation.story, "", "what is left:", *_left(simulation.world), ""])
 
 

@@ -17,6 +17,7 @@ from modelbackend_operator.model.backend import Backend
 from modelbackend_operator.status_page import page
 from tests.kubectl.situations import Raw, raw_backend
 from tests.sim.golden import STORIES, Story, lived
+from tests.sim.simulation import Simulation
 
 NOW = datetime(2026, 5, 4, 13, tzinfo=UTC)
 
@@ -24,7 +25,7 @@ NOW = datetime(2026, 5, 4, 13, tzinfo=UTC)
 def statuses(story: Story) -> Iterator[Raw]:
     """Every ModelBackend as it was at some time of this life, each state once."""
     told = set()
-    for state in lived(story).past:
+    for state in lived(story, Simulation).past:
         for thing in state.objects.values():
             if isinstance(thing, Backend):
                 raw = raw_backend(thing.status, uid=thing.ref.uid, metadata={"generation": thing.generation})
