@@ -10,7 +10,9 @@ less speed. The vocabulary may be used from any thread.
 
 from __future__ import annotations
 
-from .context import EMBED_SEQUENCES_MAX, Context, ContextShape, DecodeAbortedError, DecodeError, Embedder
+from .context import Context, ContextShape
+from .embedder import EMBED_SEQUENCES_MAX, Embedder
+from .evaluating import DecodeAbortedError, DecodeError
 from .grammar import Grammar, GrammarError
 from .library import build
 from .model import Model, ModelFacts, Vocabulary
