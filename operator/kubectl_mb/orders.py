@@ -124,7 +124,9 @@ async def attest(session: Session, where: str, pod_uid: str, reason: str, *, wai
     """On the claim of a port (a number), or on a ModelBackend that claims none (a name). Returns what became of it."""
     if not where.isdigit():
         backend = await backend_named(session, where)
-        known = {entry.pod.uid for entry in status_of(backend).instances if entry.pod is not None}
+        status = status_of(backend)
+        known = {entry.pod.uid for entry in status.instances if entry.pod is not None}
+        known |= {entry.pod.uid for entry in status.vanished}
         if pod_uid not in known:
             told = ", ".join(sorted(known)) or "no pod"
             raise Trouble(Exit.NO, f"ModelBackend {where} has {told}, and not {pod_uid}; nothing was written")

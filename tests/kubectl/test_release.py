@@ -80,3 +80,15 @@ def test_a_word_that_no_operator_answers_stands_and_the_command_says_so(api_serv
     assert (code, f"did not release port {port} within 0 s; it stands" in message) == (Exit.TOO_LATE, True), message
     annotations = api_server.get(f"{GROUP}/portclaims/port-{port}").body["metadata"]["annotations"]
     assert annotations == {"modelbackend.dev/attest": f"{uid} off"}
+
+
+def test_the_end_of_a_pod_that_vanished_is_attested_by_the_name_of_its_backend(
+    api_server: ApiServer, shell: Shell
+) -> None:
+    path, uid = make_backend(api_server, shell.namespace, exposure={"type": "ClusterIP"}), "vanished-uid"
+    vanished = {"ordinal": 0, "pod": {"name": "smollm2-0", "uid": uid}, "since": "2026-05-04T12:00:00Z"}
+    assert api_server.merge(f"{path}/status", {"status": {"vanished": [vanished]}}).status == 200
+    code, _ = shell.refuses("attest", "smollm2", "--pod", uid, "--reason", "off", "--yes", "--timeout=0")
+    assert code == Exit.TOO_LATE, "written, and nobody is there to answer"
+    annotations = api_server.get(path).body["metadata"]["annotations"]
+    assert annotations == {"modelbackend.dev/attest": f"{uid} off"}

@@ -3,11 +3,19 @@
 import ast
 import inspect
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import yaml
+
+from kubectl_mb import commands
+from kubectl_mb.cli import cli
 from modelbackend_operator.metrics import Metrics
 from modelbackend_operator.model.stop import StopReason
 from modelbackend_operator.reasons import Reason
+from modelbackend_operator.settings import Settings
+
+__all__ = ["commands"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,6 +36,56 @@ def test_every_file_that_a_document_links_to_exists() -> None:
         if "://" not in target and not (document.parent / target).exists()
     ]
     assert broken == []
+
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
+
+
+def code_in(document: Path) -> str:
+    """What stands in back quotes, in fences and in indented lines: words that a reader types."""
+    text = document.read_text()
+    fenced = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return "\n".join([*fenced, *re.findall(r"`([^`\n]+)`", text), *re.findall(r"^    (.*)$", text, re.MULTILINE)])
+
+
+def named(pattern: str) -> dict[str, set[str]]:
+    """Each match in the code of the documents, and where it stands."""
+    found: dict[str, set[str]] = {}
+    for document in DOCUMENTS:
+        for name in re.findall(pattern, code_in(document)):
+            found.setdefault(name, set()).add(str(document.relative_to(ROOT)))
+    return found
+
+
+def unknown(found: dict[str, set[str]], known: Iterable[str]) -> dict[str, set[str]]:
+    """None would mean that the pattern finds nothing any more."""
+    assert found
+    names = set(known)
+    return {name: where for name, where in found.items() if name not in names}
+
+
+def test_every_make_target_that_a_document_names_exists() -> None:
+    targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert unknown(named(r"(?:^|[`\s])make ([a-z][a-z0-9-]*)"), targets) == {}
+
+
+def test_every_command_of_the_plugin_that_a_document_names_exists() -> None:
+    assert unknown(named(r"kubectl mb ([a-z][a-z-]*)"), cli.commands) == {}
+
+
+def test_every_setting_of_the_operator_that_a_document_names_exists() -> None:
+    settings = (name.upper() for name in Settings.model_fields)
+    assert unknown(named(r"MODELBACKEND_OPERATOR_([A-Z_]+)"), settings) == {}
+
+
+def test_every_value_of_the_chart_that_a_document_sets_exists() -> None:
+    def paths(value: object, above: str = "") -> Iterator[str]:
+        for name, below in value.items() if isinstance(value, dict) else ():
+            yield above + name
+            yield from paths(below, f"{above}{name}.")
+
+    values = yaml.safe_load((ROOT / "charts/modelbackend-operator/values.yaml").read_text())
+    assert unknown(named(r"(?:--set |,)([a-zA-Z]+(?:\.[a-zA-Z]+)+)="), paths(values)) == {}
 
 
 def test_every_direct_dependency_has_its_reason() -> None:
