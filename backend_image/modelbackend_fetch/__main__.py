@@ -12,6 +12,7 @@ from typing import NoReturn
 from . import log
 from .failures import Failure, FetchError
 from .fetching import fetch
+from .memory_limit import memory_limit_bytes
 from .progress import Meter
 from .settings import ENVIRONMENT_PREFIX, Settings, read_settings
 from .status_service import telling
@@ -21,7 +22,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 async def _run(settings: Settings) -> str:
     """SIGTERM ends it in the middle of whatever it does; what has come is kept."""
-    meter = Meter()
+    meter = Meter(memory_limit_bytes())
     async with telling(settings, meter):
         task = asyncio.ensure_future(fetch(settings, meter))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

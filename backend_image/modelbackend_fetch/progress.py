@@ -13,7 +13,8 @@ STEPS = 10
 class Meter:
     """Says something at each tenth of a file, and whenever something else happens than bytes that come."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory_limit_bytes: int | None = None) -> None:
+        self._memory_limit_bytes = memory_limit_bytes
         self.told = ""
         """The last of it, once bytes have come: until then, what is known of the last run is news enough."""
         self._moved = False
@@ -42,7 +43,17 @@ class Meter:
         speed = f" at {megabytes(round(moved / seconds))} per second" if known else ""
         self._step, self._at, self._bytes, self._moved = step, now, size_bytes, True
         of = f"{step * 100 // STEPS} % of {megabytes(total_bytes)}" if total_bytes else "a file of unknown size"
-        self.says(f"fetching {self._file}: {of}{speed}")
+        self.says(f"fetching {self._file}: {of}{speed}{self._warning(total_bytes)}")
+
+    def _warning(self, total_bytes: int | None) -> str:
+        """No refusal: layers on a GPU take none of it, and the server, which knows, refuses with all numbers."""
+        limit = self._memory_limit_bytes
+        if limit is None or total_bytes is None or total_bytes <= limit:
+            return ""
+        return (
+            f"; that is more than the memory limit of {megabytes(limit)}: raise resources.limits.memory, unless a GPU "
+            "takes its layers"
+        )
 
     def pauses(self, words: str) -> None:
         self._step = -1

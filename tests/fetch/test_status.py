@@ -10,6 +10,7 @@ import grpc.aio
 import pytest
 
 from modelbackend.v1 import control_pb2, control_pb2_grpc
+from modelbackend_fetch.memory_limit import memory_limit_bytes
 from modelbackend_fetch.progress import Meter
 from modelbackend_fetch.settings import read_settings
 from modelbackend_fetch.status_service import telling
@@ -65,3 +66,26 @@ def test_a_failed_try_is_told_once_bytes_had_come_and_the_next_bytes_after_it() 
     assert meter.told == "the connection broke"
     meter.received(11, 100)
     assert meter.told == "fetching m.gguf: 10 % of 0 MB"
+
+
+def test_a_model_that_is_larger_than_the_memory_limit_is_told_of_while_it_comes() -> None:
+    meter = Meter(memory_limit_bytes=8 * 10**9)
+    meter.begin("m.gguf")
+    meter.received(10**9, 8 * 10**9)
+    assert meter.told == "fetching m.gguf: 10 % of 8 000 MB"
+    meter.begin("m.gguf")
+    meter.received(10**9, 9 * 10**9)
+    assert meter.told == (
+        "fetching m.gguf: 10 % of 9 000 MB; that is more than the memory limit of 8 000 MB: raise "
+        "resources.limits.memory, unless a GPU takes its layers"
+    )
+
+
+@pytest.mark.parametrize(("text", "limit"), [("8000000000\n", 8_000_000_000), ("max\n", None), (None, None)])
+def test_the_memory_limit_is_that_of_the_containers_own_cgroup(
+    tmp_path: Path, text: str | None, limit: int | None
+) -> None:
+    file = tmp_path / "memory.max"
+    if text is not None:
+        file.write_text(text)
+    assert memory_limit_bytes(file) == limit
