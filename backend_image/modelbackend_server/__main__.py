@@ -16,34 +16,34 @@ def main() -> NoReturn:
     # gRPC's own lines are no JSON, and say less than ours.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-    import asyncio
-    import gc
-
-    import uvloop
-
     from . import log, variants
     from .exits import Exit, ExitCode, UnservableError, write_termination_log
-    from .settings import ENVIRONMENT_PREFIX, parse
 
     log.configure("info")
-    termination_log = Path(os.environ.get(f"{ENVIRONMENT_PREFIX}TERMINATION_LOG", "/dev/termination-log"))
+    termination_log = Path(os.environ.get("MODELBACKEND_TERMINATION_LOG", "/dev/termination-log"))
     try:
+        # Trying the CPU code out takes about as long as all that is imported from here on.
+        variants.first_trial()
+
+        import asyncio
+        import gc
+
+        import uvloop
+
+        from .settings import parse
+
         settings = parse(sys.argv[1:])
         log.configure(settings.log_level)
         termination_log = settings.termination_log
         log.logger().info("starting", **settings.model_dump(mode="json"))
-        variants.first_trial()
-        # Most of what a start imports, while the CPU code is tried out.
         from .server import Server
-
-        # What was imported stays: the collector of cycles need not walk over it again and again.
-        gc.freeze()
 
         async def serve() -> Exit:
             server = Server(settings)
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, server.on_signal)
-            return await server.serve()
+            # What was imported stays: the collector of cycles need not walk over it again and again.
+            return await server.serve(on_imported=gc.freeze)
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             ended = runner.run(serve())

@@ -13,15 +13,14 @@ import dataclasses
 import errno
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import grpc
 import grpc.aio
-from aiohttp import web
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
-from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
 from modelbackend.v1 import control_pb2_grpc, inference_pb2, inference_pb2_grpc, model_info_pb2
@@ -37,9 +36,11 @@ from .interceptors import CheckCalls
 from .lifecycle import State
 from .log import logger
 from .metrics import Metrics
-from .openai_http import OpenAiHttp
 from .settings import Settings
 from .tls import TlsFolder
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 INFERENCE_SERVICE = inference_pb2.DESCRIPTOR.services_by_name["Inference"].full_name
 # Health names. "" and the service's own are readiness: NOT_SERVING while loading and draining. This one is
@@ -87,6 +88,8 @@ class Server:
         inference_pb2_grpc.add_InferenceServicer_to_server(InferenceService(self.admission, identity), self._inference)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._inference)
         if settings.reflection:
+            from grpc_reflection.v1alpha import reflection
+
             names = (INFERENCE_SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
             reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), self._inference)
         key = TokenFile(settings.control_token_file, name="control") if settings.control_token_file else None
@@ -94,13 +97,13 @@ class Server:
         control_pb2_grpc.add_ControlServicer_to_server(ControlService(self.admission, identity), self._control)
         # There too, because the kubelet's probes speak no TLS.
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._control)
-        http = OpenAiHttp(self.admission, checks, body_bytes_max=_longest_request_bytes(settings))
-        # A caller that goes cancels its handler, as it does in gRPC.
-        self._http = web.AppRunner(
-            http.app, handler_cancellation=True, access_log=None, shutdown_timeout=CLOSE_SECONDS, tcp_keepalive=True
-        )
+        self._checks = checks
+        self._http: web.AppRunner | None = None
+        self._http_listener: socket.socket | None = None
 
-    async def serve(self, on_listening: Callable[[Ports], None] = lambda _: None) -> Exit:
+    async def serve(
+        self, on_listening: Callable[[Ports], None] = lambda _: None, on_imported: Callable[[], None] = lambda: None
+    ) -> Exit:
         """Serves until terminated or failed, and says how it ended. Raises UnservableError where it cannot listen."""
         engine = self.admission.engine
         async with self._listening() as ports:
@@ -108,6 +111,8 @@ class Server:
             on_listening(ports)
             engine.start()
             try:
+                await self._open_http()
+                on_imported()
                 await self._supervise()
             finally:
                 engine.stop()
@@ -161,6 +166,14 @@ class Server:
             await self._health.set(name, serving if ready else health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._health.set(LIVENESS_SERVICE, serving)
 
+    async def _open_http(self) -> None:
+        """Imported while the engine loads, which leaves a CPU to Python; who comes before that waits in the backlog."""
+        open_http = await asyncio.to_thread(_open_http)
+        listener, tls = self._http_listener, self._tls.context if self._tls else None
+        assert listener is not None
+        body_bytes_max = _longest_request_bytes(self.settings)
+        self._http = await open_http(self.admission, self._checks, listener, tls, body_bytes_max=body_bytes_max)
+
     async def _refresh_tls(self) -> None:
         """For HTTP, whose listener asks nobody at a new connection."""
         while self._tls is not None:
@@ -174,7 +187,7 @@ class Server:
         grpc_port = _bind(self._inference, settings.listen_address, settings.grpc_port, credentials)
         control_address = settings.listen_address if settings.control_token_file else LOOPBACK
         control_port = _bind(self._control, control_address, settings.control_port)
-        http_socket = _http_socket(settings.listen_address, settings.http_port)
+        self._http_listener = http_socket = _http_socket(settings.listen_address, settings.http_port)
         try:
             scraped, thread = start_http_server(
                 settings.metrics_port, settings.listen_address.strip("[]"), self.metrics.registry
@@ -182,8 +195,6 @@ class Server:
         except OSError as error:
             raise _cannot_listen(settings.listen_address, settings.metrics_port, error) from None
         await self._tell_health()
-        await self._http.setup()
-        await web.SockSite(self._http, http_socket, ssl_context=self._tls.context if self._tls else None).start()
         await self._inference.start()
         await self._control.start()
         refreshing = asyncio.create_task(self._refresh_tls())
@@ -191,12 +202,18 @@ class Server:
             yield Ports(grpc_port, http_socket.getsockname()[1], control_port, scraped.server_port)
         finally:
             refreshing.cancel()
-            await asyncio.gather(
-                self._inference.stop(CLOSE_SECONDS), self._control.stop(CLOSE_SECONDS), self._http.cleanup()
-            )
+            listeners = [self._inference.stop(CLOSE_SECONDS), self._control.stop(CLOSE_SECONDS)]
+            await asyncio.gather(*listeners, *([self._http.cleanup()] if self._http else []))
+            http_socket.close()
             await asyncio.to_thread(scraped.shutdown)
             scraped.server_close()
             thread.join()
+
+
+def _open_http() -> Callable[..., Awaitable[web.AppRunner]]:
+    from .http_door import open_http
+
+    return open_http
 
 
 def _longest_request_bytes(settings: Settings) -> int:
