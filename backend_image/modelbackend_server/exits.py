@@ -18,6 +18,7 @@ class ExitCode(enum.IntEnum):
     MODEL_MISSING = 66
     INTERNAL = 70
     PORT_TAKEN = 75
+    HTTP_PORT_TAKEN = 76
     # By the order Abort.
     ABORTED = 80
     # A step of the model did not end, nor could it be ended.

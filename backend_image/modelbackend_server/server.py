@@ -251,7 +251,7 @@ def _http_socket(address: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=1024, dualstack_ipv6=host == "::")
     except OSError as error:
-        raise _cannot_listen(address, port, error) from None
+        raise _cannot_listen(address, port, error, taken=ExitCode.HTTP_PORT_TAKEN) from None
 
 
 def _bind_error(address: str, port: int) -> OSError:
@@ -263,10 +263,13 @@ def _bind_error(address: str, port: int) -> OSError:
     return OSError(errno.EADDRINUSE, "it was taken a moment ago")
 
 
-def _cannot_listen(address: str, port: int, error: OSError) -> UnservableError:
+def _cannot_listen(
+    address: str, port: int, error: OSError, *, taken: ExitCode = ExitCode.PORT_TAKEN
+) -> UnservableError:
+    """`taken`: HTTP has a code of its own, because it may be exposed behind a port of its own."""
     if error.errno == errno.EADDRINUSE:
         return UnservableError(
-            ExitCode.PORT_TAKEN,
+            taken,
             f"port {port} is taken: another process listens on it. End that one, or choose another port.",
         )
     return UnservableError(ExitCode.BAD_CONFIGURATION, f"cannot listen on {address}:{port}: {error.strerror}")

@@ -20,8 +20,9 @@ from kubectl_mb.sight import condition, status_of
 from kubectl_mb.troubles import Exit, Trouble
 from modelbackend.v1 import inference_pb2
 from modelbackend_client import CallError, Client, assistant, system, user
-from modelbackend_operator.api import GRPC_PORT, Condition, Endpoint, PortRole
+from modelbackend_operator.api import GRPC_PORT, Condition, Endpoint
 from modelbackend_operator.kinds import Kind, Raw
+from modelbackend_operator.model.backend import PortRole
 from modelbackend_operator.port_forward import PROTOCOL, WebSocket, forwarded
 
 REACH_SECONDS = 2.0

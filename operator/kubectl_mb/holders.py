@@ -115,10 +115,15 @@ def _pool(sight: Sight) -> Iterator[str]:
 
 def _port(sight: Sight, entry: Instance | None) -> Iterator[str]:
     """The claim and the foreign Services on the port in question."""
-    asked = mapping(mapping(mapping(sight.backend).get("spec")).get("exposure")).get("nodePort")
-    port = asked or (entry.port if entry is not None else None)
-    if port is None:
-        return
+    exposure = mapping(mapping(mapping(sight.backend).get("spec")).get("exposure"))
+    asked = (exposure.get("nodePort"), mapping(exposure.get("http")).get("nodePort"))
+    held = (entry.port, entry.http_port) if entry is not None else (None, None)
+    for port in (pin or number for pin, number in zip(asked, held, strict=True)):
+        if port is not None:
+            yield from _on_port(sight, port)
+
+
+def _on_port(sight: Sight, port: int) -> Iterator[str]:
     claim = sight.claim_on(port)
     if claim is not None:
         yield _claim(claim)

@@ -7,6 +7,7 @@ from kubectl_mb.clock import age
 from kubectl_mb.sight import condition, status_of
 from modelbackend_operator.api import Condition, PortClaimStatus
 from modelbackend_operator.kinds import Raw
+from modelbackend_operator.model.backend import PortRole
 from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.reading import mapping
 from modelbackend_operator.timestamps import parse_time
@@ -15,7 +16,7 @@ NONE = "-"
 
 BACKENDS = ("namespace", "name", "model", "ready", "instances", "address", "in-flight", "reason", "age")
 BACKENDS_WIDE = (*BACKENDS, "ports", "nodes", "message")
-PORTS = ("port", "phase", "backend", "instance", "pod", "node", "for", "evidence", "reason")
+PORTS = ("port", "role", "phase", "backend", "instance", "pod", "node", "for", "evidence", "reason")
 PORTS_WIDE = (*PORTS, "pod uid", "last holders", "message")
 
 
@@ -34,7 +35,8 @@ def backend_row(backend: Raw, now: datetime) -> list[str]:
         str(status.in_flight) if status.in_flight is not None else NONE,
         ready.reason if ready is not None else "NotObserved",
         age(parse_time(metadata["creationTimestamp"]), now),
-        ", ".join(str(instance.port) for instance in status.instances if instance.port) or NONE,
+        ", ".join(str(port) for instance in status.instances for port in (instance.port, instance.http_port) if port)
+        or NONE,
         ", ".join(instance.node.name for instance in status.instances if instance.node) or NONE,
         ready.message if ready is not None else NONE,
     ]
@@ -47,6 +49,7 @@ def port_row(claim: Raw, now: datetime) -> list[str]:
     past = [f"{entry.pod.name} ({entry.evidence})" for entry in status.history]
     return [
         str(spec["port"]),
+        str(spec.get("role", PortRole.GRPC)),
         str(status.phase or ClaimPhase.RESERVED),
         f"{owner['namespace']}/{owner['name']}",
         str(spec["ordinal"]),

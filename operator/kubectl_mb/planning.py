@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kubectl_mb.sight import Sight, status_of
-from modelbackend_operator.instances import claim_naming, port_fits, stop_reason
+from modelbackend_operator.instances import claims_naming, port_fits, stop_reason
 from modelbackend_operator.kinds import Raw
 from modelbackend_operator.model.backend import Backend, Rollout
 from modelbackend_operator.model.claim import Claim, ClaimPhase
@@ -149,8 +149,9 @@ def _step(observation: Observation, backend: Backend, pod: Pod) -> Step:
 
 
 def _keeps_port(observation: Observation, backend: Backend, pod: Pod) -> bool:
-    claim = claim_naming(observation, pod)
-    return claim is not None and port_fits(backend, claim)
+    """Each of the ports that the changed spec asks for; one that is new to it is nobody's loss."""
+    held = [claim for claim in claims_naming(observation, pod) if claim.role in backend.roles]
+    return bool(held) and all(port_fits(backend, claim) for claim in held)
 
 
 # -- which fields change, and which of them a running pod cannot take on ----------------------------------------------

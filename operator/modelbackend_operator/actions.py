@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
-from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.backend import Backend, PortRole
 from modelbackend_operator.model.budget import Budget
 from modelbackend_operator.model.claim import Claim
 from modelbackend_operator.model.lease import Holder, Lease
@@ -35,6 +35,7 @@ class CreateClaim:
     backend: Backend
     ordinal: int
     port: int
+    role: PortRole = PortRole.GRPC
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ class CreatePod:
     replaces: str = ""
     """Uid of the pod that serves until this one does (rollout Surge)."""
     avoided_nodes: frozenset[str] = frozenset()
-    """On these its port is taken."""
+    """On these one of its ports is taken."""
+    http_port: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,11 @@ class CreateService:
     ordinal: int | None = None
     node_port: int | None = None
     pod_uid: str = ""
+    http_node_port: int | None = None
+
+    @property
+    def node_ports(self) -> tuple[int, ...]:
+        return tuple(port for port in (self.node_port, self.http_node_port) if port is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer
 
-from modelbackend_operator.model.backend import Exposure, OrderKind
+from modelbackend_operator.model.backend import Exposure, OrderKind, PortRole
 from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.timestamps import rfc3339
 
@@ -171,6 +171,7 @@ class Successor(Part):
     address: str | None = None
     port: int | None = None
     evidence: Evidence | None = None
+    http_port: int | None = None
     reason: str | None = None
     message: str | None = None
 
@@ -182,6 +183,7 @@ class Instance(Part):
     node: NodeReference | None = None
     address: str | None = None
     port: int | None = None
+    http_port: int | None = None
     in_flight: int | None = None
     stop: StopEntry | None = None
     evidence: Evidence | None = None
@@ -202,11 +204,6 @@ class VanishedPod(Part):
     node: NodeReference | None = None
     since: Timestamp
     reference_boot_id: str | None = None
-
-
-class PortRole(StrEnum):
-    GRPC = "Grpc"
-    HTTP = "Http"
 
 
 class Endpoint(Part):

@@ -22,7 +22,7 @@ from modelbackend_operator.api import (
     ModelFacts,
 )
 from modelbackend_operator.decision import Act, Wait
-from modelbackend_operator.instance_status import endpoint_of, instance_of
+from modelbackend_operator.instance_status import endpoints_of, instance_of
 from modelbackend_operator.instances import is_serving, own_report, pods_of, shared_service, stop_reason
 from modelbackend_operator.model.backend import Backend
 from modelbackend_operator.model.claim import ClaimPhase
@@ -140,13 +140,12 @@ def _instances(observation: Observation, backend: Backend, waits: Sequence[Wait]
 
 
 def _endpoints(observation: Observation, backend: Backend) -> Iterator[Endpoint]:
-    """One address per instance; of two pods that serve, that of the one which is to stay."""
+    """The addresses of each instance; of two pods that serve, those of the one which is to stay."""
     for ordinal in sorted({pod.ordinal for pod in observation.pods}):
         serving = [pod for pod in pods_of(observation, ordinal) if is_serving(pod)]
         told = min(serving, key=lambda pod: stop_reason(observation, pod) is not None, default=None)
-        endpoint = endpoint_of(observation, backend, told) if told is not None else None
-        if endpoint is not None:
-            yield endpoint
+        if told is not None:
+            yield from endpoints_of(observation, backend, told)
 
 
 def _model_facts(observation: Observation, backend: Backend) -> ModelFacts:
@@ -231,7 +230,7 @@ def _port_available(observation: Observation, backend: Backend, waits: Sequence[
     held = [claim for claim in observation.claims if claim.phase in (ClaimPhase.RESERVED, ClaimPhase.BOUND)]
     if not held:
         return []
-    ports = ", ".join(str(claim.port) for claim in sorted(held, key=lambda claim: claim.ordinal))
+    ports = ", ".join(str(claim.port) for claim in sorted(held, key=lambda claim: (claim.ordinal, claim.role)))
     return [(Condition.PORT_AVAILABLE, ConditionStatus.TRUE, Reason.PORT_CLAIMED, f"claimed: {ports}")]
 
 

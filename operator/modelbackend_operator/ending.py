@@ -13,7 +13,7 @@ from modelbackend_operator.api import Evidence
 from modelbackend_operator.conditions import publish
 from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.evidence import evidence_of
-from modelbackend_operator.instances import claim_naming, waits_for_proof
+from modelbackend_operator.instances import HOLDING, claims_naming, waits_for_proof
 from modelbackend_operator.ledger import release
 from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.model.node import NodeId
@@ -63,8 +63,9 @@ def _awaited(observation: Observation, pod: Pod) -> str:
 
 def _keep_as_witness(observation: Observation, pod: Pod) -> Act | None:
     """Its port is withheld with all that can release it later; its object stays, except where a namespace must end."""
-    claim = claim_naming(observation, pod)
-    if claim is not None and claim.phase is ClaimPhase.BOUND:
+    for claim in claims_naming(observation, pod):
+        if claim.phase is not ClaimPhase.BOUND:
+            continue
         node = observation.nodes.get(pod.node)
         machine = node.identity if node is not None else NodeId(pod.node, "", "")
         words = unconfirmed_words(observation, pod)
@@ -75,9 +76,9 @@ def _keep_as_witness(observation: Observation, pod: Pod) -> Act | None:
 
 
 def _release(observation: Observation, pod: Pod, evidence: Evidence, now: datetime) -> Act | Wait:
-    """With proof: the port's Service (if the instance ends), the claim (or status), the pod's finalizer, its object."""
-    for claim in observation.claims:
-        if claim.pod_uid == pod.ref.uid and claim.phase in (ClaimPhase.BOUND, ClaimPhase.WITHHELD):
+    """With proof: the ports' Service (if the instance ends), the claims (or status), the pod's finalizer, its object."""
+    for claim in claims_naming(observation, pod):
+        if claim.phase in HOLDING:
             return release(observation, claim, evidence)
     if not is_told_ended(observation, pod):
         return Act(publish(observation, (_removal(pod),), now))

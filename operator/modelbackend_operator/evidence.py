@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from modelbackend_operator.api import GRPC_PORT, Evidence
 from modelbackend_operator.instances import claim_naming, pod_lives
-from modelbackend_operator.model.backend import Attestation
+from modelbackend_operator.model.backend import Attestation, PortRole
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.node import Node, NodeId
 from modelbackend_operator.model.observation import Observation
@@ -27,24 +27,42 @@ class Trail:
     """As it was recorded; the uid is empty where none was."""
     reference_boot_id: str = ""
     attestation: Attestation | None = None
+    proven: Evidence | None = None
+    """By what another of its ports was released already."""
 
 
 def trail_of_pod(observation: Observation, pod: Pod) -> Trail:
     claim = claim_naming(observation, pod)
-    if claim is not None and claim.node is not None:
+    if claim is not None and trail_of_claim(observation, claim).node is not None:
         return replace(trail_of_claim(observation, claim), object_is_gone=False)
     node = observation.nodes.get(pod.node)
     recorded = NodeId(pod.node, node.uid if node is not None else "", "") if pod.node else None
     if claim is not None:
-        word = claim.attestation
+        word = trail_of_claim(observation, claim).attestation
     else:
         word = observation.backend.attestation if observation.backend is not None else pod.attestation
     return Trail(pod.ref.uid, False, recorded, attestation=word)
 
 
 def trail_of_claim(observation: Observation, claim: Claim) -> Trail:
-    gone = not pod_lives(observation, claim.pod_uid)
-    return Trail(claim.pod_uid, gone, claim.node, claim.reference_boot_id, claim.attestation)
+    """What one claim of a pod tells holds for all of them: it is one process."""
+    ports = [claim, *(other for other in observation.claims if other.pod_uid == claim.pod_uid and other != claim)]
+    words = (port.attestation for port in ports if port.attestation is not None)
+    valid = (word for word in words if word.pod_uid == claim.pod_uid and word.reason)
+    return Trail(
+        claim.pod_uid,
+        not pod_lives(observation, claim.pod_uid),
+        next((port.node for port in ports if port.node is not None), None),
+        next((port.reference_boot_id for port in ports if port.reference_boot_id), ""),
+        next(valid, claim.attestation),
+        next(filter(None, map(_proof_on, ports[1:])), None),
+    )
+
+
+def _proof_on(claim: Claim) -> Evidence | None:
+    """Not that its Node was removed: this stands for as long as the machine stays away, and each claim looks itself."""
+    told = claim.evidence if claim.phase is ClaimPhase.COOLING else ""
+    return next((evidence for evidence in Evidence if evidence == told and told != Evidence.NODE_REMOVED), None)
 
 
 def evidence_of(observation: Observation, pod: Pod) -> Evidence | None:
@@ -57,6 +75,8 @@ def evidence_of(observation: Observation, pod: Pod) -> Evidence | None:
 
 def evidence_elsewhere(observation: Observation, trail: Trail) -> Evidence | None:
     """Without the pod's own word. A port that answers as this very pod outweighs what anybody says of its machine."""
+    if trail.object_is_gone and trail.proven is not None:
+        return trail.proven
     if _rebooted(observation, trail):
         return Evidence.NODE_REBOOTED
     return None if trail.pod_uid in observation.answering else said_to_have_ended(observation, trail)
@@ -151,12 +171,13 @@ def ports_to_ask(observation: Observation) -> tuple[Suspect, ...]:
 
 
 def _addresses(observation: Observation, trail: Trail, pod: Pod | None) -> Iterator[str]:
-    """Of the pod itself, and of the port on the machine that has the node's name now."""
+    """Of the pod itself, and of its gRPC port on the machine that has the node's name now."""
     if pod is not None and pod.ip:
         yield _dialled(pod.ip, GRPC_PORT)
     node = observation.nodes.get(trail.node.name) if trail.node is not None else None
     host = node.address if node is not None else pod.host_ip if pod is not None else ""
-    ports = (claim.port for claim in observation.claims if claim.pod_uid == trail.pod_uid)
+    named = (claim for claim in observation.claims if claim.pod_uid == trail.pod_uid)
+    ports = (claim.port for claim in named if claim.role is PortRole.GRPC)
     if host:
         yield from (_dialled(host, port) for port in ports)
 

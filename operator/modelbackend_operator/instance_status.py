@@ -1,6 +1,6 @@
 """One instance's entry in status.instances and status.endpoints."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from modelbackend_operator.api import (
@@ -10,7 +10,6 @@ from modelbackend_operator.api import (
     InstancePhase,
     NodeReference,
     PodReference,
-    PortRole,
     StopEntry,
     Successor,
 )
@@ -25,7 +24,7 @@ from modelbackend_operator.instances import (
     pod_of,
     shared_service,
 )
-from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.backend import Backend, Exposure, PortRole
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
@@ -66,6 +65,7 @@ def _seen(observation: Observation, backend: Backend, ordinal: int, waits: Seque
         node=_node(observation, backend, pod, is_made=is_made),
         address=_address(observation, backend, pod, claim) if is_placed else None,
         port=claim.port if claim is not None else None,
+        http_port=_http_port(observation, pod),
         in_flight=_in_flight(observation, pod),
         stop=_stop_entry(pod),
         evidence=evidence_of(observation, pod) if claim is None else None,
@@ -100,14 +100,23 @@ def _successor(observation: Observation, backend: Backend, pod: Pod, wait: Wait 
         address=_address(observation, backend, other, claim),
         port=claim.port if claim is not None else None,
         evidence=evidence_of(observation, other) if claim is None else None,
+        http_port=_http_port(observation, other),
         reason=cause.reason if cause is not None and not is_serving(other) else None,
         message=(cause.message or None) if cause is not None and not is_serving(other) else None,
     )
 
 
-def endpoint_of(observation: Observation, backend: Backend, pod: Pod) -> Endpoint | None:
-    address = _address(observation, backend, pod, claim_naming(observation, pod))
-    return Endpoint(ordinal=pod.ordinal, role=PortRole.GRPC, pod_uid=pod.ref.uid, address=address) if address else None
+def endpoints_of(observation: Observation, backend: Backend, pod: Pod) -> Iterator[Endpoint]:
+    """One for each role; inside the cluster, where no port is claimed, that of gRPC."""
+    for role in backend.roles or (PortRole.GRPC,):
+        address = _address(observation, backend, pod, claim_naming(observation, pod, role))
+        if address:
+            yield Endpoint(ordinal=pod.ordinal, role=role, pod_uid=pod.ref.uid, address=address)
+
+
+def _http_port(observation: Observation, pod: Pod) -> int | None:
+    claim = claim_naming(observation, pod, PortRole.HTTP)
+    return claim.port if claim is not None else None
 
 
 def _without_pod(observation: Observation, ordinal: int, wait: Wait | None) -> Instance:

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from modelbackend_operator.model.backend import Backend, WhenUnconfirmed
+from modelbackend_operator.model.backend import Backend, PortRole, WhenUnconfirmed
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import ContainerState, Pod
@@ -11,11 +11,13 @@ from modelbackend_operator.model.service import Service
 from modelbackend_operator.model.stop import StopReason
 from modelbackend_operator.orders import force_for
 from modelbackend_operator.proof import rejected_at_admission
-from modelbackend_operator.reasons import Reason
 from modelbackend_operator.restarts import exhausted, given_up, status_entry
 
-PORT_TAKEN_EXIT_CODE = 75
-"""The server's own (modelbackend_server/exit_codes.py)."""
+HOLDING = (ClaimPhase.BOUND, ClaimPhase.WITHHELD)
+"""Phases of a claim whose port may have a process behind it."""
+PORT_TAKEN_EXIT_CODES = {75: PortRole.GRPC, 76: PortRole.HTTP}
+"""The server's own (modelbackend_server/exits.py), by the port that it could not have."""
+PORT_TAKEN_REASONS = {PortRole.GRPC: StopReason.PORT_TAKEN, PortRole.HTTP: StopReason.HTTP_PORT_TAKEN}
 
 
 def pods_of(observation: Observation, ordinal: int) -> tuple[Pod, ...]:
@@ -31,13 +33,13 @@ def pods_of(observation: Observation, ordinal: int) -> tuple[Pod, ...]:
 def pod_of(observation: Observation, ordinal: int) -> Pod | None:
     """The one that stands for the instance: one that was let through, else one that a claim names, else the oldest."""
     pods = pods_of(observation, ordinal)
-    return min(pods, key=lambda pod: (pod.gated, claim_naming(observation, pod) is None), default=None)
+    return min(pods, key=lambda pod: (pod.gated, not claims_naming(observation, pod)), default=None)
 
 
 def staying_pod(observation: Observation, ordinal: int) -> Pod | None:
     """The one that nothing ends: of several, one that was let through, else one that a claim names, else the oldest."""
     pods = [pod for pod in pods_of(observation, ordinal) if stop_reason(observation, pod) is None]
-    return min(pods, key=lambda pod: (pod.gated, claim_naming(observation, pod) is None), default=None)
+    return min(pods, key=lambda pod: (pod.gated, not claims_naming(observation, pod)), default=None)
 
 
 def newest_pod(observation: Observation, ordinal: int) -> Pod | None:
@@ -70,48 +72,44 @@ def node_lost_at(observation: Observation, pod: Pod) -> datetime | None:
     return node.lost_since + timedelta(seconds=backend.node_loss_seconds)
 
 
-def claim_naming(observation: Observation, pod: Pod) -> Claim | None:
-    return next((claim for claim in observation.claims if claim.pod_uid == pod.ref.uid), None)
+def claims_naming(observation: Observation, pod: Pod) -> tuple[Claim, ...]:
+    """Of every role, in any phase."""
+    return tuple(claim for claim in observation.claims if claim.pod_uid == pod.ref.uid)
 
 
-def reserved_claim(observation: Observation, ordinal: int) -> Claim | None:
+def claim_naming(observation: Observation, pod: Pod, role: PortRole = PortRole.GRPC) -> Claim | None:
+    return next((claim for claim in claims_naming(observation, pod) if claim.role is role), None)
+
+
+def reserved_claim(observation: Observation, ordinal: int, role: PortRole) -> Claim | None:
     """The one Reserved claim that the next pod of this instance takes: the lowest port, whoever looks."""
     backend = observation.backend
     fitting = (
         claim
         for claim in observation.claims
-        if claim.ordinal == ordinal and claim.phase is ClaimPhase.RESERVED and not claim.terminating
+        if (claim.ordinal, claim.role, claim.phase) == (ordinal, role, ClaimPhase.RESERVED) and not claim.terminating
         if backend is not None and port_fits(backend, claim)
     )
     return min(fitting, key=lambda claim: claim.port, default=None)
 
 
-def claim_to_take_back(observation: Observation, ordinal: int) -> Claim | None:
-    """The Cooling claim that the next pod of this instance gets: callers then find it where it was.
+def holders_left(observation: Observation, claim: Claim) -> bool:
+    """The pod of this cooling claim still has an object, or another port that is not released.
 
-    None while an earlier pod's object exists, and when the instance has another claim or is not to be started.
+    Until neither is left the claim stays as it is: its evidence is what releases the others.
     """
-    backend = observation.backend
-    if backend is None or backend.refused or observation.namespace_terminating or not wanted(observation, ordinal):
-        return None
-    if pods_of(observation, ordinal) or reserved_claim(observation, ordinal) is not None:
-        return None
-    fitting = (
-        claim
-        for claim in observation.claims
-        if claim.ordinal == ordinal and claim.phase is ClaimPhase.COOLING and not claim.terminating
-        if port_fits(backend, claim) and claim.port not in observation.ports.taken and claim.reason != Reason.PORT_TAKEN
-        if not pod_lives(observation, claim.pod_uid) and not claim.returned
+    return pod_lives(observation, claim.pod_uid) or any(
+        other.pod_uid == claim.pod_uid and other.phase in HOLDING for other in observation.claims
     )
-    return min(fitting, key=lambda claim: claim.port, default=None)
 
 
 def port_fits(backend: Backend, claim: Claim) -> bool:
     """The claim is one that the present spec could have made."""
-    if claim.exposure is not backend.exposure:
+    if claim.exposure is not backend.exposure or claim.role not in backend.roles:
         return False
-    if backend.pinned_port is not None:
-        return claim.port == backend.pinned_port
+    pinned = backend.pin(claim.role)
+    if pinned is not None:
+        return claim.port == pinned
     return backend.port_range is None or backend.port_range[0] <= claim.port <= backend.port_range[1]
 
 
@@ -121,7 +119,8 @@ def pod_lives(observation: Observation, pod_uid: str) -> bool:
 
 
 def instance_service(observation: Observation, ordinal: int, port: int) -> Service | None:
-    return next((s for s in observation.services if s.ordinal == ordinal and s.node_port == port), None)
+    """The NodePort Service of the instance that has this port, perhaps among others."""
+    return next((s for s in observation.services if s.ordinal == ordinal and port in s.node_ports), None)
 
 
 def shared_service(observation: Observation) -> Service | None:
@@ -203,10 +202,14 @@ def _failed(backend: Backend, pod: Pod) -> StopReason | None:
 
 def _port_taken(backend: Backend, pod: Pod) -> StopReason | None:
     """Its server ended because somebody else listens on its port. A pinned port is waited for: it is a wish."""
-    if pod.containers_ready or pod.gated or not backend.exposure.claims_port or backend.pinned_port is not None:
+    if pod.containers_ready or pod.gated:
         return None
-    ended = any(c.exit_code == PORT_TAKEN_EXIT_CODE and c.state is not ContainerState.RUNNING for c in pod.containers)
-    return StopReason.PORT_TAKEN if ended else None
+    ended = (c.exit_code for c in pod.containers if c.state is not ContainerState.RUNNING)
+    found = {PORT_TAKEN_EXIT_CODES.get(code) for code in ended if code is not None}
+    for role in backend.roles:
+        if role in found and backend.pin(role) is None:
+            return PORT_TAKEN_REASONS[role]
+    return None
 
 
 def _too_busy(observation: Observation, backend: Backend, pod: Pod) -> StopReason | None:
@@ -221,7 +224,10 @@ def _unlike_the_spec(observation: Observation, backend: Backend, pod: Pod) -> St
     """Made from another template, or not behind a claimed port that the present spec could have."""
     if pod.template_hash != backend.template_hash:
         return StopReason.SPEC_CHANGED
-    claim = claim_naming(observation, pod)
-    if claim is not None:
-        return None if port_fits(backend, claim) else StopReason.SPEC_CHANGED
-    return None if pod.gated or not backend.exposure.claims_port else StopReason.CLAIM_LOST
+    for role in backend.roles:
+        claim = claim_naming(observation, pod, role)
+        if claim is None and not pod.gated:
+            return StopReason.CLAIM_LOST
+        if claim is not None and not port_fits(backend, claim):
+            return StopReason.SPEC_CHANGED
+    return None

@@ -26,16 +26,21 @@ from modelbackend_operator.actions import (
     WriteStopRecord,
 )
 from modelbackend_operator.evidence import evidence_elsewhere, evidence_of, trail_of_claim
-from modelbackend_operator.instances import claim_naming, is_serving, status_advertises, status_names, waits_for_proof
+from modelbackend_operator.instances import (
+    HOLDING,
+    claim_naming,
+    claims_naming,
+    is_serving,
+    status_advertises,
+    status_names,
+    waits_for_proof,
+)
 from modelbackend_operator.model.backend import Backend
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.model.stop import Cut, StopReason
 from modelbackend_operator.proof import evidence_of_end
-
-HOLDING = (ClaimPhase.BOUND, ClaimPhase.WITHHELD)
-"""Phases of a claim whose port may have a process behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +149,17 @@ def _may_run_as_instance(pod: Pod) -> bool:
 
 
 def gate_before_claim(step: Step) -> Breaches:
-    """A pod leaves its gate only after the backend's status named it, and while a claim does."""
+    """A pod leaves its gate only after the backend's status named it, and while a claim of each role does."""
     if not (isinstance(step.action, Ungate) and step.action.pod.gated):
         return
     pod, backend = step.action.pod, step.decided_from.backend
     if backend is None or not status_names(backend, pod):
         yield f"pod {pod.ref.uid} is let through, and no status named it"
-    elif backend.exposure.claims_port:
-        claim = claim_naming(_now_of(step), pod)
+        return
+    for role in backend.roles:
+        claim = claim_naming(_now_of(step), pod, role)
         if claim is None or claim.phase not in HOLDING:
-            yield f"pod {pod.ref.uid} is let through, and no claim names it"
+            yield f"pod {pod.ref.uid} is let through, and no {role} claim names it"
 
 
 def no_double_process(step: Step) -> Breaches:
@@ -284,9 +290,9 @@ def _is_proven(world: Observation, claim: Claim) -> bool:
 
 
 def _is_accounted_for(world: Observation, witness: Pod) -> bool:
-    """Its port is withheld, or proven free; or it has none."""
-    claim = claim_naming(world, witness)
-    return claim is None or claim.phase in (ClaimPhase.WITHHELD, ClaimPhase.COOLING)
+    """Each of its ports is withheld, or proven free; or it has none."""
+    settled = (ClaimPhase.WITHHELD, ClaimPhase.COOLING)
+    return all(claim.phase in settled for claim in claims_naming(world, witness))
 
 
 ON_SNAPSHOT: Mapping[str, Callable[[Snapshot], Breaches]] = {

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import assert_never
+from typing import TypeGuard, assert_never
 
 from modelbackend_operator.actions import (
     AbortServer,
@@ -220,8 +220,9 @@ class KubernetesCluster:
             # A quota, a policy, or somebody else's object of that name: a backend lives without a budget.
             self._budget_refused_until[action.backend.ref.uid] = time.monotonic() + BUDGET_REFUSED_SECONDS
             log.warning("no PodDisruptionBudget %s/%s: %s", write.namespace, write.name, outcome)
-        if isinstance(action, CreateService) and action.node_port is not None and _names_a_taken_port(outcome):
-            return await self._port_taken(write, action.node_port, outcome)
+        if isinstance(action, CreateService) and action.node_ports and _names_a_taken_port(outcome):
+            named = (port for port in action.node_ports if str(port) in outcome.message)
+            return await self._port_taken(write, next(named, action.node_ports[0]), outcome)
         return outcome
 
     async def _port_taken(self, write: Write, port: int, outcome: Outcome) -> Outcome:
@@ -307,7 +308,7 @@ class KubernetesCluster:
             log.info("Event %s of %s/%s is lost: %s", event.reason, event.namespace, event.name, answer.message)
 
 
-def _names_a_taken_port(outcome: Outcome) -> bool:
+def _names_a_taken_port(outcome: Outcome) -> TypeGuard[Denied]:
     return isinstance(outcome, Denied) and PORT_ALLOCATED in outcome.message
 
 

@@ -3,12 +3,18 @@
 from modelbackend_operator.actions import BindClaim, CoolClaim, DeleteService
 from modelbackend_operator.api import Evidence
 from modelbackend_operator.decision import Act, Wait
-from modelbackend_operator.instances import claim_naming, instance_service, port_fits, staying_pod, wanted
+from modelbackend_operator.instances import (
+    PORT_TAKEN_REASONS,
+    claim_naming,
+    instance_service,
+    port_fits,
+    staying_pod,
+    wanted,
+)
 from modelbackend_operator.model.backend import Exposure
 from modelbackend_operator.model.claim import Claim
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
-from modelbackend_operator.model.stop import StopReason
 from modelbackend_operator.proof import evidence_of_end
 from modelbackend_operator.reasons import Reason
 
@@ -28,20 +34,20 @@ def _cooling(observation: Observation, claim: Claim, evidence: Evidence) -> Cool
 
 def _was_taken(observation: Observation, claim: Claim) -> bool:
     """By somebody outside the ledger, as the holder's server found: its instance is not to come back to it."""
-    holders = (pod for pod in observation.pods if pod.ref.uid == claim.pod_uid and pod.stop is not None)
-    return any(pod.stop is not None and pod.stop.reason is StopReason.PORT_TAKEN for pod in holders)
+    holders = (pod for pod in observation.pods if pod.ref.uid == claim.pod_uid)
+    return any(pod.stop is not None and pod.stop.reason is PORT_TAKEN_REASONS[claim.role] for pod in holders)
 
 
 def pod_behind(observation: Observation, claim: Claim) -> Pod | None:
     """A pod that may listen behind the port although no claim names it: the ledger was edited by hand."""
     unproven = (pod for pod in observation.pods if not pod.gated and evidence_of_end(pod) is None)
-    unnamed = (pod for pod in unproven if claim_naming(observation, pod) is None and pod.ordinal == claim.ordinal)
+    unnamed = (p for p in unproven if claim_naming(observation, p, claim.role) is None and p.ordinal == claim.ordinal)
     return next((pod for pod in unnamed if _is_behind(observation, pod, claim)), None)
 
 
 def _is_behind(observation: Observation, pod: Pod, claim: Claim) -> bool:
     if claim.exposure is Exposure.HOST_PORT:
-        return pod.host_port == claim.port
+        return pod.host_port_for(claim.role) == claim.port
     service = instance_service(observation, claim.ordinal, claim.port)
     return service is not None and service.pod_uid == pod.ref.uid
 

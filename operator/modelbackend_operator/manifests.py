@@ -31,7 +31,7 @@ from modelbackend_operator.api import (
     PortClaimSpec,
     claim_name,
 )
-from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.backend import Backend, Exposure, PortRole
 from modelbackend_operator.model.lease import Holder
 from modelbackend_operator.timestamps import micro_time
 
@@ -143,8 +143,11 @@ def shared_selector(backend_uid: str) -> dict[str, str]:
     return {LABEL_BACKEND_UID: backend_uid, LABEL_SERVING: "true"}
 
 
-def instance_service(backend: Backend, name: str, ordinal: int, node_port: int, pod_uid: str) -> Raw:
+def instance_service(
+    backend: Backend, name: str, ordinal: int, node_port: int, pod_uid: str, http_node_port: int | None = None
+) -> Raw:
     """externalTrafficPolicy Cluster: the port answers at every node's address, wherever the pod runs."""
+    http = [{**_HTTP_SERVICE_PORT, "nodePort": http_node_port}] if http_node_port is not None else []
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -153,7 +156,7 @@ def instance_service(backend: Backend, name: str, ordinal: int, node_port: int, 
             "type": "NodePort",
             "externalTrafficPolicy": "Cluster",
             "selector": instance_selector(pod_uid),
-            "ports": [{**_GRPC_SERVICE_PORT, "nodePort": node_port}],
+            "ports": [{**_GRPC_SERVICE_PORT, "nodePort": node_port}, *http],
         },
     }
 
@@ -194,15 +197,15 @@ _GRPC_SERVICE_PORT: Raw = {"name": "grpc", "port": GRPC_PORT, "targetPort": "grp
 _HTTP_SERVICE_PORT: Raw = {"name": "http", "port": HTTP_PORT, "targetPort": "http", "protocol": "TCP"}
 
 INSTANCE_PORTS = {GRPC_PORT: "grpc"}
-"""Of an instance's Service: its ports and where they lead."""
+"""Of an instance's Service: its ports and where they lead; with `exposure.http` they are those of the shared one."""
 SHARED_PORTS = {GRPC_PORT: "grpc", HTTP_PORT: "http"}
-"""Of the shared Service. HTTP has no node port: the port that is claimed is gRPC's."""
+"""Of the shared Service."""
 
 
 # -- the ledger, the lock, the token ---------------------------------------------------------------------------------
 
 
-def claim(backend: Backend, ordinal: int, port: int) -> Raw:
+def claim(backend: Backend, ordinal: int, port: int, role: PortRole = PortRole.GRPC) -> Raw:
     """Without an owner: the claim outlives its backend for as long as a process may listen on the port."""
     if backend.exposure is Exposure.CLUSTER_IP:
         raise ValueError(f"{backend.ref.namespace}/{backend.ref.name} is exposed as ClusterIP and claims no port")
@@ -210,6 +213,7 @@ def claim(backend: Backend, ordinal: int, port: int) -> Raw:
     spec = PortClaimSpec(
         port=port,
         exposure=backend.exposure,
+        role=role,
         backend=BackendReference(namespace=ref.namespace, name=ref.name, uid=ref.uid),
         ordinal=ordinal,
     )

@@ -73,16 +73,19 @@ def write_of(action: Action, settings: Settings, now: datetime) -> Write:
 def _create(action: Create, settings: Settings, now: datetime) -> Write:
     backend = action.backend
     match action:
-        case CreateClaim(ordinal=ordinal, port=port):
-            kind, body = Kind.CLAIM, claim(backend, ordinal, port)
+        case CreateClaim(ordinal=ordinal, port=port, role=role):
+            kind, body = Kind.CLAIM, claim(backend, ordinal, port, role)
         case CreatePod(ordinal=ordinal, name=name, port=port, replaces=replaces, avoided_nodes=avoided):
-            kind, body = Kind.POD, pod(backend, ordinal, name, port, settings.server_image, replaces=replaces)
+            image, http_port = settings.server_image, action.http_port
+            body = pod(backend, ordinal, name, port, image, replaces=replaces, http_port=http_port)
+            kind = Kind.POD
             if avoided:
                 body["spec"]["affinity"] = avoiding(body["spec"].get("affinity"), avoided)
         case CreateService(name=name, ordinal=None):
             kind, body = Kind.SERVICE, shared_service(backend, name)
         case CreateService(name=name, ordinal=int(ordinal), node_port=int(port), pod_uid=pod_uid):
-            kind, body = Kind.SERVICE, instance_service(backend, name, ordinal, port, pod_uid)
+            kind = Kind.SERVICE
+            body = instance_service(backend, name, ordinal, port, pod_uid, action.http_node_port)
         case CreateBudget():
             kind, body = Kind.BUDGET, budget(backend)
         case AcquireLease(holder=holder):
@@ -127,4 +130,6 @@ def _service_body(action: PointService) -> Raw:
     backend, service = action.backend, action.service
     if service.ordinal is None or service.node_port is None:
         return shared_service(backend, service.ref.name)
-    return instance_service(backend, service.ref.name, service.ordinal, service.node_port, action.pod_uid)
+    return instance_service(
+        backend, service.ref.name, service.ordinal, service.node_port, action.pod_uid, service.http_node_port
+    )

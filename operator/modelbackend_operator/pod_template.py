@@ -72,8 +72,8 @@ def template_hash(spec: ModelBackendSpec) -> str:
     - `shutdown`: our own stops read it from the spec when they begin, so an edit counts at once. The pod's own grace
       period and drain time, which only ends ordered by others use (eviction, node shutdown), are those of its start;
       a restart for their sake would end an instance in order to change how it ends.
-    - `exposure.nodePort` and `exposure.portRange`: whether the claimed port still fits is asked of the claim, so to pin
-      the port that an instance has restarts nothing.
+    - `exposure.nodePort`, `exposure.http.nodePort` and `exposure.portRange`: whether the claimed port still
+      fits is asked of the claim, so to pin the port that an instance has restarts nothing.
     - the operator's version and its default image: an upgrade of the operator restarts nothing.
     - defaults: a field that a later CRD adds with a default changes no hash, and neither does writing a default out.
     """
@@ -82,15 +82,24 @@ def template_hash(spec: ModelBackendSpec) -> str:
         by_alias=True,
         exclude_defaults=True,
         exclude_none=True,
-        exclude={"exposure": {"node_port", "port_range"}},
+        exclude={"exposure": {"node_port": True, "port_range": True, "http": {"node_port"}}},
     )
     pod_fields = {name: value for name, value in asked.items() if name not in _NOT_IN_THE_POD and value != {}}
     canonical = json.dumps(pod_fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
-def pod(backend: Backend, ordinal: int, name: str, port: int | None, default_image: str, *, replaces: str = "") -> Raw:
-    """The body of a gated pod. `port` is the claimed one: a pod knows it only where it is its hostPort.
+def pod(
+    backend: Backend,
+    ordinal: int,
+    name: str,
+    port: int | None,
+    default_image: str,
+    *,
+    replaces: str = "",
+    http_port: int | None = None,
+) -> Raw:
+    """The body of a gated pod. The ports are the claimed ones: a pod knows them only where they are its host ports.
 
     Raises ValueError for a spec that no pod can be made of; such a one is refused long before.
     """
@@ -116,7 +125,7 @@ def pod(backend: Backend, ordinal: int, name: str, port: int | None, default_ima
             "enableServiceLinks": False,  # they are MODELBACKEND_* variables wherever a Service is called modelbackend
             "securityContext": _security_context(spec),
             **_init_containers(backend, spec, default_image),
-            "containers": [_container(backend, spec, port, default_image)],
+            "containers": [_container(backend, spec, port, http_port, default_image)],
             "volumes": _volumes(backend, spec),
             **_passed_on(spec),
         },
@@ -167,15 +176,19 @@ def _common(spec: ModelBackendSpec, default_image: str) -> Raw:
     }
 
 
-def _container(backend: Backend, spec: ModelBackendSpec, port: int | None, default_image: str) -> Raw:
-    exposed = {"hostPort": port} if spec.exposure.type is Exposure.HOST_PORT else {}
+def _container(
+    backend: Backend, spec: ModelBackendSpec, port: int | None, http_port: int | None, default_image: str
+) -> Raw:
+    on_host = spec.exposure.type is Exposure.HOST_PORT
+    exposed = {"hostPort": port} if on_host else {}
+    http_exposed = {"hostPort": http_port} if on_host and http_port is not None else {}
     common = _common(spec, default_image)
     return {
         **common,
         "name": CONTAINER,
         "ports": [
             {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP", **exposed},
-            {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
+            {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP", **http_exposed},
             {"name": "control", "containerPort": CONTROL_PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
         ],

@@ -33,6 +33,7 @@ _EXIT_CODES = {
     65: Reason.MODEL_UNREADABLE,
     66: Reason.MODEL_MISSING,
     75: Reason.PORT_TAKEN,
+    76: Reason.PORT_TAKEN,
     90: Reason.ACCESS_DENIED,
     91: Reason.WRONG_CHECKSUM,
     92: Reason.CACHE_FULL,

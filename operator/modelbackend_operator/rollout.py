@@ -11,7 +11,7 @@ from datetime import datetime
 from modelbackend_operator.conditions import publish
 from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.instances import holds_lease, is_serving, newest_pod, pods_of, reserved_claim, stop_reason
-from modelbackend_operator.model.backend import Backend, Rollout
+from modelbackend_operator.model.backend import Backend, PortRole, Rollout
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.model.stop import StopReason
@@ -105,11 +105,16 @@ def _await_turn(observation: Observation, backend: Backend, pod: Pod) -> Wait | 
 def _surge_ordinal(observation: Observation, backend: Backend) -> int | None:
     """One instance at a time, and only while all others serve: the one that was begun, else the highest."""
     outdated = {pod.ordinal for pod in observation.pods if _is_outdated(observation, pod)}
-    begun = {n for n in outdated if len(pods_of(observation, n)) > 1 or reserved_claim(observation, n) is not None}
+    begun = {n for n in outdated if len(pods_of(observation, n)) > 1 or _is_reserved(observation, n)}
     chosen = max(begun or outdated, default=None)
     if chosen is None or _first_absent(observation, backend, besides=chosen) is not None:
         return None
     return chosen
+
+
+def _is_reserved(observation: Observation, ordinal: int) -> bool:
+    """A port is kept for its next pod."""
+    return any(reserved_claim(observation, ordinal, role) is not None for role in PortRole)
 
 
 def _is_outdated(observation: Observation, pod: Pod) -> bool:

@@ -12,16 +12,15 @@ from modelbackend_operator.actions import (
     RemoveFinalizer,
     WithholdClaim,
 )
+from modelbackend_operator.allotment import is_allotted
 from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.evidence import evidence_of
 from modelbackend_operator.instances import (
     claim_naming,
-    claim_to_take_back,
+    holders_left,
     pod_lives,
     pods_of,
-    reserved_claim,
     waits_for_proof,
-    wanted,
 )
 from modelbackend_operator.ledger import free_service, pod_behind
 from modelbackend_operator.model.backend import Backend, Exposure
@@ -73,8 +72,8 @@ def _drop_if_unneeded(observation: Observation, claim: Claim) -> Act | Wait | No
     """Reserved means that no pod was ever let through for it, so no proof is owed."""
     earlier = predecessor(observation, claim.ordinal)
     pods = [pod for pod in pods_of(observation, claim.ordinal) if pod is not earlier]
-    is_next = wanted(observation, claim.ordinal) and reserved_claim(observation, claim.ordinal) == claim
-    if is_next and not any(claim_naming(observation, pod) for pod in pods):
+    unnamed = not any(claim_naming(observation, pod, claim.role) for pod in pods)
+    if unnamed and is_allotted(observation, claim):
         return None
     if any(_may_use(observation, pod, claim) for pod in pods):
         return None
@@ -83,9 +82,9 @@ def _drop_if_unneeded(observation: Observation, claim: Claim) -> Act | Wait | No
 
 def _may_use(observation: Observation, pod: Pod, claim: Claim) -> bool:
     """An unnamed pod may be bound to the claim yet, or, with a gate that others opened, listen on its host port."""
-    if claim_naming(observation, pod) is not None:
+    if claim_naming(observation, pod, claim.role) is not None:
         return False
-    return pod.host_port == claim.port if claim.exposure is Exposure.HOST_PORT else pod.gated
+    return pod.host_port_for(claim.role) == claim.port if claim.exposure is Exposure.HOST_PORT else pod.gated
 
 
 def _free_when_cooled(observation: Observation, claim: Claim, now: datetime) -> Act | Wait | None:
@@ -95,7 +94,7 @@ def _free_when_cooled(observation: Observation, claim: Claim, now: datetime) -> 
     """
     if claim.returned:
         return Act(WithholdClaim(claim, Reason.NODE_RETURNED, returned_words(claim)))
-    if pod_lives(observation, claim.pod_uid) or claim_to_take_back(observation, claim.ordinal) == claim:
+    if holders_left(observation, claim) or is_allotted(observation, claim):
         return None
     seconds = observation.ports.reuse_delay_seconds
     if claim.removed_nodes and not claim.terminating:
@@ -121,7 +120,7 @@ def sweep_services(observation: Observation) -> Act | None:
     for service in observation.services:
         if service.ordinal is None or service.terminating:
             continue
-        if (service.ordinal, service.node_port) not in held:
+        if not service.node_ports or any((service.ordinal, port) not in held for port in service.node_ports):
             return Act(DeleteService(service))
     return None
 

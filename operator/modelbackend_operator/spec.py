@@ -270,10 +270,7 @@ class _NotYet:
 
 
 _POOLINGS = (None, *(pooling for pooling in Pooling if pooling is not Pooling.NONE))
-_NOT_YET = (
-    _NotYet("runtime.pooling", "use another one: a text has one vector", _POOLINGS),
-    _NotYet("exposure.http", "remove it; inside the cluster the Service has the HTTP API on its port 8080"),
-)
+_NOT_YET = (_NotYet("runtime.pooling", "use another one: a text has one vector", _POOLINGS),)
 
 
 def unsupported_fields(spec: ModelBackendSpec) -> list[tuple[str, str]]:

@@ -4,10 +4,7 @@ The gate makes every crash and every late write harmless: a pod runs only after 
 name it, and a pod that nobody names is never let through and is deleted.
 """
 
-from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from random import Random
 
 from modelbackend_operator.actions import (
     BindClaim,
@@ -15,6 +12,7 @@ from modelbackend_operator.actions import (
     CreatePod,
     CreateService,
     DeletePod,
+    DeleteService,
     PointService,
     RecordNode,
     RemakeToken,
@@ -22,11 +20,12 @@ from modelbackend_operator.actions import (
     SetServing,
     Ungate,
 )
+from modelbackend_operator.allotment import Allotment, Lack, allotment
 from modelbackend_operator.conditions import publish
 from modelbackend_operator.decision import Act, Wait
 from modelbackend_operator.instances import (
     claim_naming,
-    claim_to_take_back,
+    claims_naming,
     instance_service,
     own_report,
     pods_of,
@@ -38,7 +37,7 @@ from modelbackend_operator.instances import (
     waits_for_proof,
 )
 from modelbackend_operator.manifests import control_secret_name, pod_name, service_name, shared_service_name
-from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.backend import Backend, Exposure, PortRole
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
@@ -49,7 +48,6 @@ from modelbackend_operator.rollout import predecessor
 from modelbackend_operator.vanished import vanished
 
 RETRY_POOL_SECONDS = 10
-MAX_PORT = 65535
 ASK_SERVER_SECONDS = 1
 ASK_FETCHER_SECONDS = 5
 PREPARING_SECONDS = 30
@@ -88,15 +86,34 @@ def _make_pod(
         return Wait(Reason.UNCONFIRMED, f"port {unproven.port}: {unproven.message}", None, ordinal)
     name = pod_name(backend, ordinal, observation.taken_names | _names_in_use(observation))
     replaces = earlier.ref.uid if earlier is not None else ""
-    if not backend.exposure.claims_port:
-        return Act(CreatePod(backend, ordinal, name, None, replaces))
-    claim = reserved_claim(observation, ordinal)
-    if claim is not None:
-        return Act(CreatePod(backend, ordinal, name, claim.port, replaces, _avoided_nodes(observation, claim)))
-    cooling = claim_to_take_back(observation, ordinal)
-    if cooling is not None:
-        return Act(ReserveClaim(cooling))
-    return _claim_port(observation, backend, ordinal, now)
+    ports = allotment(observation, backend, ordinal)
+    if isinstance(ports, Lack):
+        return Wait(ports.reason, ports.message, now + timedelta(seconds=RETRY_POOL_SECONDS), ordinal)
+    return _next_claim(backend, ordinal, ports) or _create_pod(observation, backend, ordinal, name, ports, replaces)
+
+
+def _next_claim(backend: Backend, ordinal: int, ports: Allotment) -> Act | None:
+    """New ports first, of them the lower number; the own ones that cool are not lost meanwhile."""
+    new = [(port, role) for role, port in ports.items() if isinstance(port, int)]
+    if new:
+        return Act(CreateClaim(backend, ordinal, *min(new)))
+    cooling = (c for c in ports.values() if isinstance(c, Claim) and c.phase is ClaimPhase.COOLING)
+    claim = min(cooling, key=lambda claim: claim.port, default=None)
+    return Act(ReserveClaim(claim)) if claim is not None else None
+
+
+def _create_pod(
+    observation: Observation, backend: Backend, ordinal: int, name: str, ports: Allotment, replaces: str
+) -> Act:
+    numbers = {role: claim.port for role, claim in ports.items() if isinstance(claim, Claim)}
+    avoided = frozenset[str]().union(*(_avoided_nodes(observation, port) for port in numbers.values()))
+    port, http_port = numbers.get(PortRole.GRPC), numbers.get(PortRole.HTTP)
+    return Act(CreatePod(backend, ordinal, name, port, replaces, avoided, http_port))
+
+
+def _avoided_nodes(observation: Observation, port: int) -> frozenset[str]:
+    """On which somebody outside the ledger has the claimed port."""
+    return observation.ports.taken_on.get(port, frozenset())
 
 
 def _surge_unschedulable(pod: Pod, earlier: Pod) -> Wait:
@@ -118,81 +135,16 @@ def _names_in_use(observation: Observation) -> set[str]:
     return withheld | {pod.ref.name for pod in observation.pods}
 
 
-def _claim_port(observation: Observation, backend: Backend, ordinal: int, now: datetime) -> Act | Wait:
-    retry_at = now + timedelta(seconds=RETRY_POOL_SECONDS)
-    own = {claim.port: claim for claim in observation.claims}
-    if backend.pinned_port is not None:
-        return _claim_pinned(observation, backend, ordinal, own.get(backend.pinned_port), retry_at)
-    for port in _probed(observation, backend, ordinal):
-        if port not in observation.ports.taken and port not in own:
-            return Act(CreateClaim(backend, ordinal, port))
-    return Wait(Reason.PORT_POOL_EXHAUSTED, _exhaustion(observation, backend), retry_at, ordinal)
-
-
-def _claim_pinned(
-    observation: Observation, backend: Backend, ordinal: int, own: Claim | None, retry_at: datetime
-) -> Act | Wait:
-    port = backend.pinned_port
-    assert port is not None
-    if own is not None:
-        ends = (
-            "the reuse delay ends" if own.phase is ClaimPhase.COOLING else f"pod {own.pod_name} is proven to have ended"
-        )
-        message = (
-            f"port {port} is {own.phase} by this backend until {ends}; remove exposure.nodePort to start on another"
-        )
-        return Wait(Reason.PINNED_PORT_WITHHELD, message, retry_at, ordinal)
-    if port in observation.ports.taken:
-        who = observation.ports.taken_by.get(port, "an object outside this operator")
-        message = (
-            f"port {port} of exposure.nodePort is held by {who}; "
-            f"pin another port, remove the pin, or delete the holder (kubectl get portclaim port-{port})"
-        )
-        return Wait(Reason.PINNED_PORT_TAKEN, message, retry_at, ordinal)
-    return Act(CreateClaim(backend, ordinal, port))
-
-
-def _avoided_nodes(observation: Observation, claim: Claim) -> frozenset[str]:
-    """On which somebody outside the ledger has the claimed port."""
-    return observation.ports.taken_on.get(claim.port, frozenset())
-
-
-def _probed(observation: Observation, backend: Backend, ordinal: int) -> Iterator[int]:
-    """Ports that are taken on some node come last."""
-    yield from sorted(probe_order(observation, backend, ordinal), key=lambda port: port in observation.ports.taken_on)
-
-
-def probe_order(observation: Observation, backend: Backend, ordinal: int) -> Iterator[int]:
-    """Every port of the pools once, in the instance's own order: a repeated attempt asks for the same first."""
-    first, last = backend.port_range or (0, MAX_PORT)
-    ports = [port for pool in observation.ports.pools for port in range(max(first, pool[0]), min(last, pool[1]) + 1)]
-    yield from Random(f"{backend.ref.uid}/{ordinal}").sample(ports, len(ports))
-
-
-def _exhaustion(observation: Observation, backend: Backend) -> str:
-    ports = observation.ports
-    pool = ", ".join(f"{first}-{last}" for first, last in ports.pools)
-    if backend.port_range is not None:
-        pool = f"{backend.port_range[0]}-{backend.port_range[1]} (exposure.portRange, within {pool})"
-    own = Counter(str(claim.phase) for claim in observation.claims)
-    counts = [f"{count} {phase} by other backends" for phase, count in sorted(ports.taken_in.items())]
-    counts += [f"{count} {phase} by this backend" for phase, count in sorted(own.items())]
-    outside = len(ports.taken) - sum(ports.taken_in.values())
-    counts += [f"{outside} held outside this operator"] if outside > 0 else []
-    return (
-        f"no free {backend.exposure} port in {pool}: {', '.join(counts) or 'it is empty'}; "
-        "delete a backend, wait for a cooling claim, or have the pool widened (kubectl get portclaims)"
-    )
-
-
 # -- from the gated pod to the open gate ------------------------------------------------------------------------------
 
 
 def _open_gate(observation: Observation, backend: Backend, pod: Pod, now: datetime) -> Act | Wait:
-    claim = claim_naming(observation, pod)
-    if backend.exposure.claims_port and claim is None:
-        claim = reserved_claim(observation, pod.ordinal)
-        if claim is None or (backend.exposure is Exposure.HOST_PORT and pod.host_port != claim.port):
+    for role in backend.roles:
+        if claim_naming(observation, pod, role) is not None:
+            continue
+        claim = reserved_claim(observation, pod.ordinal, role)
+        on_host = backend.exposure is Exposure.HOST_PORT
+        if claim is None or (on_host and pod.host_port_for(role) != claim.port):
             return Act(DeletePod(pod, backend.termination_grace_seconds))
         return Act(BindClaim(claim, pod))
     shared = _share(observation, backend)
@@ -212,13 +164,15 @@ def _share(observation: Observation, backend: Backend) -> Act | None:
 
 
 def _expose(observation: Observation, backend: Backend, pod: Pod, now: datetime) -> Act | Wait | None:
-    """The port's Service, in place and pointed at this pod."""
-    claim = claim_naming(observation, pod)
-    if claim is None or backend.exposure is not Exposure.NODE_PORT:
+    """The Service of the instance's ports, in place and pointed at this pod."""
+    claims = [claim_naming(observation, pod, role) for role in backend.roles]
+    ports = tuple(claim.port for claim in claims if claim is not None)
+    if len(ports) < len(claims) or backend.exposure is not Exposure.NODE_PORT:
         return None
-    service = instance_service(observation, pod.ordinal, claim.port)
+    services = (instance_service(observation, pod.ordinal, port) for port in ports)
+    service = next((found for found in services if found is not None), None)
     if service is None:
-        return _make_service(observation, backend, pod, claim.port, now)
+        return _make_service(observation, backend, pod, ports, now)
     if service.terminating:
         return Wait(
             Reason.STARTING,
@@ -226,21 +180,27 @@ def _expose(observation: Observation, backend: Backend, pod: Pod, now: datetime)
             None,
             pod.ordinal,
         )
+    if service.node_ports != ports:
+        return Act(DeleteService(service))  # of a time when the spec asked for other ports
     if service.pod_uid != pod.ref.uid or not service.intact:
         return Act(PointService(backend, service, pod.ref.uid))
     return None
 
 
-def _make_service(observation: Observation, backend: Backend, pod: Pod, port: int, now: datetime) -> Act | Wait:
+def _make_service(
+    observation: Observation, backend: Backend, pod: Pod, ports: tuple[int, ...], now: datetime
+) -> Act | Wait:
     """A claimed port that is taken all the same is held by a Service that asked no ledger: start on another."""
-    if port not in observation.ports.taken:
+    taken = next((port for port in ports if port in observation.ports.taken), None)
+    if taken is None:
         name = service_name(backend, pod.ordinal, observation.taken_names | {s.ref.name for s in observation.services})
-        return Act(CreateService(backend, name, pod.ordinal, port, pod.ref.uid))
-    if pod.gated and backend.pinned_port is None:
+        return Act(CreateService(backend, name, pod.ordinal, ports[0], pod.ref.uid, *ports[1:]))
+    pinned = taken in {backend.pin(role) for role in backend.roles}
+    if pod.gated and not pinned:
         return Act(DeletePod(pod, backend.termination_grace_seconds))
-    who = observation.ports.taken_by.get(port, "a Service outside this operator")
-    reason = Reason.PORT_TAKEN if backend.pinned_port is None else Reason.PINNED_PORT_TAKEN
-    message = f"node port {port} is allocated to {who}; delete that Service, or change exposure to start on another"
+    who = observation.ports.taken_by.get(taken, "a Service outside this operator")
+    reason = Reason.PINNED_PORT_TAKEN if pinned else Reason.PORT_TAKEN
+    message = f"node port {taken} is allocated to {who}; delete that Service, or change exposure to start on another"
     return Wait(reason, message, now + timedelta(seconds=RETRY_POOL_SECONDS), pod.ordinal)
 
 
@@ -250,9 +210,10 @@ def _make_service(observation: Observation, backend: Backend, pod: Pod, port: in
 def _follow(observation: Observation, backend: Backend, pod: Pod, now: datetime) -> Act | Wait | None:
     if not pod.serving_label:
         return Act(Ungate(pod))  # the labels were edited away; without them no Service finds the pod
-    claim, node = claim_naming(observation, pod), observation.nodes.get(pod.node)
-    if claim is not None and node is not None and claim.node != node.identity:
-        return Act(RecordNode(claim, node.identity))
+    node = observation.nodes.get(pod.node)
+    for claim in claims_naming(observation, pod):
+        if node is not None and claim.node != node.identity:
+            return Act(RecordNode(claim, node.identity))
     # Anybody may delete or edit a Service, at any time.
     exposed = _share(observation, backend) or _expose(observation, backend, pod, now)
     if exposed is not None or pod.serving_condition:

@@ -10,6 +10,7 @@ from html import escape
 
 from modelbackend_operator.api import Condition, Instance, ModelBackendStatus, PortClaimStatus
 from modelbackend_operator.kinds import Raw
+from modelbackend_operator.model.backend import PortRole
 from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.reading import mapping
 from modelbackend_operator.reasons import Reason
@@ -144,7 +145,7 @@ def _stop(raw: Raw, entry: Instance) -> list[Cell]:
     ]
 
 
-_PORTS = ("Port", "Phase", "Backend", "Pod", "Node", "Since", "Evidence", "Reason")
+_PORTS = ("Port", "Role", "Phase", "Backend", "Pod", "Node", "Since", "Evidence", "Reason")
 _COLOURS = {ClaimPhase.WITHHELD: "bad", ClaimPhase.BOUND: "good"}
 
 
@@ -163,7 +164,7 @@ def _port(raw: Raw, now: datetime) -> list[Cell]:
     form = "%H:%M:%S UTC" if since is not None and since.date() == now.date() else "%Y-%m-%d %H:%M UTC"
     why = f"{status.reason}: {status.message}" if status.reason else NONE
     return [
-        (str(raw["spec"]["port"]), ""),
+        *_plain(str(raw["spec"]["port"]), str(raw["spec"].get("role", PortRole.GRPC))),
         (phase, _COLOURS.get(phase, "wait")),
         *_plain(
             f"{owner['namespace']}/{owner['name']}, {raw['spec']['ordinal']}",

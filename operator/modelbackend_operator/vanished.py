@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from modelbackend_operator.api import NodeReference, PodReference, VanishedPod
 from modelbackend_operator.decision import Wait
 from modelbackend_operator.evidence import Trail, boot_after, evidence_elsewhere
-from modelbackend_operator.instances import claim_naming, pod_lives, waits_for_proof
+from modelbackend_operator.instances import claims_naming, pod_lives, waits_for_proof
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.reasons import Reason
@@ -48,7 +48,7 @@ def await_vanished(observation: Observation, now: datetime) -> Iterator[Wait]:
 def is_told_ended(observation: Observation, pod: Pod) -> bool:
     """Its object may go, and nobody takes that for a vanishing: a claim remembers it, or status tells of its end."""
     backend = observation.backend
-    if backend is None or not waits_for_proof(observation) or claim_naming(observation, pod) is not None:
+    if backend is None or not waits_for_proof(observation) or claims_naming(observation, pod):
         return True
     return all(other.pod_uid != pod.ref.uid for other in remembered(backend.status))
 

@@ -21,6 +21,7 @@ from modelbackend_operator.kinds import Kind
 from modelbackend_operator.kubernetes_api import KubernetesApi
 from modelbackend_operator.kubernetes_cluster import KubernetesCluster
 from modelbackend_operator.manifests import pod_name, service_name, shared_service_name
+from modelbackend_operator.model.backend import PortRole
 from modelbackend_operator.model.lease import Holder, Lease
 from modelbackend_operator.model.node import NodeId
 from modelbackend_operator.model.observation import Observation
@@ -72,14 +73,15 @@ def seen(look: Observation) -> dict[str, Any]:
         witness = pod.handed_over is not None
         marks = (pod.gated, pod.serving_label, pod.serving_condition, pod.has_finalizer, pod.labels_intact, witness)
         deletion = (pod.deleting, pod.grace_seconds)
-        found[f"pod {pod.ref.name}"] = (pod.ordinal, pod.host_port, marks, stop, deletion, pod.phase, pod.node)
+        ports = (pod.host_port, pod.http_host_port)
+        found[f"pod {pod.ref.name}"] = (pod.ordinal, ports, marks, stop, deletion, pod.phase, pod.node)
     for claim in look.claims:
         holder = (claim.pod_name, claim.pod_uid in names, claim.node.name if claim.node else "")
-        told = (claim.reference_boot_id, claim.reason)
+        told = (claim.role, claim.reference_boot_id, claim.evidence, claim.reason)
         found[claim.ref.name] = (claim.ordinal, claim.phase, holder, claim.has_finalizer, claim.terminating, told)
     for service in look.services:
         leads_to = names.get(service.pod_uid, bool(service.pod_uid))
-        found[f"Service {service.ref.name}"] = (service.ordinal, service.node_port, leads_to, service.intact)
+        found[f"Service {service.ref.name}"] = (service.ordinal, service.node_ports, leads_to, service.intact)
     if look.lease is not None and look.lease.holder is not None:
         holding = look.lease.holder
         found["Lease"] = (holding.ordinal, names.get(holding.pod_uid, "gone"), holding.purpose)
@@ -95,10 +97,13 @@ def writes(look: Observation, port: int) -> Iterator[Action]:
     if backend is not None:
         yield from (do.AddFinalizer(backend), do.RemoveFinalizer(backend), do.WriteStatus(backend, {"replicas": 1}))
         yield do.CreateClaim(backend, 0, port)
+        yield do.CreateClaim(backend, 0, port + len(SEEDS), PortRole.HTTP)
         yield do.CreatePod(backend, 0, pod_name(backend, 0, look.taken_names), port)
         yield do.CreateService(backend, shared_service_name(backend, look.taken_names))
         for pod in look.pods:
-            yield do.CreateService(backend, service_name(backend, 0, look.taken_names), 0, port, pod.ref.uid)
+            own = service_name(backend, 0, look.taken_names)
+            yield do.CreateService(backend, own, 0, port, pod.ref.uid)
+            yield do.CreateService(backend, own, 0, port, pod.ref.uid, port + len(SEEDS))
             yield do.AcquireLease(backend, Holder(backend.ref.uid, 0, pod.ref.uid, StopReason.DELETED))
             yield do.RemakeToken(backend, pod)
             yield from (do.PointService(backend, s, pod.ref.uid) for s in look.services if s.ordinal is not None)

@@ -237,6 +237,21 @@ async def test_a_node_port_held_by_a_foreign_service_is_denied_and_then_known_as
     assert (await cluster.snapshot(uid)).ports.taken_by[30013] == f"Service {namespace}/foreign"
 
 
+async def test_of_two_node_ports_the_one_that_a_foreign_service_holds_is_known_as_taken(
+    cluster: KubernetesCluster, api_server: ApiServer, namespace: str
+) -> None:
+    spec = {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30022}]}
+    foreign = {"metadata": {"name": "foreign"}, "spec": spec}
+    assert api_server.post(f"/api/v1/namespaces/{namespace}/services", foreign).status == 201
+    uid = make_backend(api_server, namespace)
+    await cluster.read_all()
+    backend = backend_in(await cluster.snapshot(uid))
+    outcome = await cluster.apply(CreateService(backend, "smollm2-0", 0, 30021, "pod-uid", 30022))
+    assert isinstance(outcome, Denied)
+    taken_by = (await cluster.snapshot(uid)).ports.taken_by
+    assert (taken_by.get(30021), taken_by.get(30022)) == (None, f"Service {namespace}/foreign")
+
+
 async def test_a_node_port_that_the_allocator_has_yet_to_give_back_is_asked_for_again(
     cluster: KubernetesCluster, api_server: ApiServer, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

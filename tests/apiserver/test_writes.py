@@ -35,7 +35,7 @@ from modelbackend_operator.actions import (
 from modelbackend_operator.conditions import answer_orders
 from modelbackend_operator.kinds import Kind
 from modelbackend_operator.manifests import control_secret, service_name, shared_service_name
-from modelbackend_operator.model.backend import Backend, Exposure
+from modelbackend_operator.model.backend import Backend, Exposure, PortRole
 from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.model.lease import Holder
 from modelbackend_operator.model.node import NodeId
@@ -77,6 +77,19 @@ EVERY_FIELD: Json = {
 }
 
 
+def test_an_instance_with_two_ports_gets_them_as_host_ports_or_in_one_service(world: World) -> None:
+    backend = world.backend("two", exposure={"http": {}})
+    first, second = next(node_ports), next(node_ports)
+    made = CreateService(backend, service_name(backend, 0, ()), 0, first, "pod-uid", second)
+    service = service_from(world.do(made))
+    assert (service.node_ports, service.intact) == ((first, second), True)
+    moved = service_from(world.do(PointService(backend, service, "another")))
+    assert (moved.node_ports, moved.pod_uid, moved.intact) == ((first, second), "another", True)
+    on_host = world.backend("on-host", exposure={"type": "HostPort", "http": {}})
+    pod = pod_from(world.do(CreatePod(on_host, 0, "on-host-12345678-0", 20011, http_port=20012)))
+    assert (pod.host_port, pod.http_host_port) == (20011, 20012)
+
+
 @pytest.mark.parametrize("name", ["smollm2", "llama-3.2-1b", "7b-chat", "x" * 63, "a", "a-0"])
 def test_a_backend_of_any_name_gets_its_objects(world: World, name: str) -> None:
     backend = world.backend(name)
@@ -87,6 +100,8 @@ def test_a_backend_of_any_name_gets_its_objects(world: World, name: str) -> None
     assert service_from(shared).ordinal is None
     assert (service_from(own).ordinal, service_from(own).node_port) == (0, port)
     world.do(CreateClaim(backend, 0, port))
+    second = claim_from(world.do(CreateClaim(backend, 0, next(node_ports), PortRole.HTTP)))
+    assert second.role is PortRole.HTTP
     secret = world.server.post(f"/api/v1/namespaces/{world.namespace}/secrets", control_secret(backend, "t"))
     assert secret.status == 201, secret.message
 

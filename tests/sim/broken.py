@@ -12,6 +12,7 @@ from modelbackend_operator import instances, proof, settling, starting, stopping
 from modelbackend_operator import vanished as vanishing
 from modelbackend_operator.api import Evidence
 from modelbackend_operator.decision import Act, Wait
+from modelbackend_operator.model.backend import PortRole
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import ContainerState, Pod
@@ -48,13 +49,14 @@ _drain = stopping._drain
 _evidence = proof.evidence_of_end
 _stop_reason = instances.stop_reason
 _open_gate = starting._open_gate
+_withhold = settling._withhold_if_pod_vanished
 _start = starting.start
 _apply = World.apply
 
 
 def bound_whatever_its_port(observation: Observation, backend: Any, pod: Pod, now: Any) -> Any:
     if instances.claim_naming(observation, pod) is None:
-        claim = instances.reserved_claim(observation, pod.ordinal)
+        claim = instances.reserved_claim(observation, pod.ordinal, PortRole.GRPC)
         if claim is not None:
             return Act(do.BindClaim(claim, pod))
     return _open_gate(observation, backend, pod, now)
@@ -62,6 +64,19 @@ def bound_whatever_its_port(observation: Observation, backend: Any, pod: Pod, no
 
 def opened_first(observation: Observation, backend: Any, pod: Pod, now: Any) -> Any:
     return Act(do.Ungate(pod))
+
+
+def opened_with_one_port(observation: Observation, backend: Any, pod: Pod, now: Any) -> Any:
+    return _open_gate(observation, replace(backend, http=False), pod, now)
+
+
+def withholds_one_port(observation: Observation, claim: Claim) -> Act | None:
+    return absence_is_proof(observation, claim) if claim.role is PortRole.HTTP else _withhold(observation, claim)
+
+
+def keeps_what_it_has(observation: Observation, claim: Claim) -> bool:
+    """Also while there is no port for another role."""
+    return instances.wanted(observation, claim.ordinal) and instances.port_fits(observation.backend, claim)  # type: ignore[arg-type]
 
 
 def the_wish_alone(observation: Observation, pod: Pod) -> Any:

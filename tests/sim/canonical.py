@@ -225,7 +225,13 @@ class SearchWorld(World):
         elif isinstance(thing, Claim) and thing.past_pods:
             attested = {thing.attestation.pod_uid} if thing.attestation is not None else set()
             thing = replace(thing, past_pods=thing.past_pods & attested)
+        if isinstance(thing, Claim) and thing.evidence and not self._is_one_of_two(thing):
+            thing = replace(thing, evidence="")
         super().put(thing)
+
+    def _is_one_of_two(self, claim: Claim) -> bool:
+        """Only then anybody reads its evidence: for the other port of its pod."""
+        return any(other.role is not claim.role for other in self.state.all(Claim))
 
 
 def _mentions(thing: Any) -> set[str]:

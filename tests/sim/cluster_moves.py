@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.model.backend import Backend, PortRole
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.node import NodeId
 from modelbackend_operator.model.pod import ContainerState, Pod, PodPhase
@@ -62,8 +62,9 @@ def _scheduler_moves(world: "World", pod: Pod) -> Iterator[Move]:
 
 def _port_is_used(world: "World", pod: Pod, node: str) -> bool:
     """A host port is free again for the scheduler once its pod's phase is terminal."""
-    return pod.host_port is not None and any(
-        other.host_port == pod.host_port and other.node == node and not other.phase.terminal
+    asked = set(host_ports(pod))
+    return bool(asked) and any(
+        asked.intersection(host_ports(other)) and other.node == node and not other.phase.terminal
         for other in world.state.all(Pod)
     )
 
@@ -97,11 +98,16 @@ def _kubelet_moves(world: "World", pod: Pod) -> Iterator[Move]:
 def _start(world: "World", pod: Pod) -> None:
     run = world.state.runs.get(pod.ref.uid)
     if run is not None:
-        world.state = world.state.with_run(pod.ref.uid, Run(run.node, run.port, run.instance))
+        world.state = world.state.with_run(pod.ref.uid, Run(run.node, run.ports, run.instance))
         return
     instance = (world.state.owners[pod.ref.uid], pod.ordinal)
     claimed = (c.port for c in world.state.all(Claim) if c.pod_uid == pod.ref.uid and c.phase is ClaimPhase.BOUND)
-    world.state = world.state.with_run(pod.ref.uid, Run(pod.node, pod.host_port or next(claimed, None), instance))
+    ports = host_ports(pod) or tuple(sorted(claimed))
+    world.state = world.state.with_run(pod.ref.uid, Run(pod.node, ports, instance))
+
+
+def host_ports(pod: Pod) -> tuple[int, ...]:
+    return tuple(port for port in map(pod.host_port_for, PortRole) if port is not None)
 
 
 def _end(world: "World", pod_uid: str) -> None:

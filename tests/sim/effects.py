@@ -33,8 +33,8 @@ def made_by(action: Create, models: dict[str, str], now: datetime) -> Any:
     """The object that a create asks for, still without uid and version."""
     owner = action.backend
     match action:
-        case do.CreateClaim(ordinal=ordinal, port=port):
-            claim = a_claim(ClaimPhase.RESERVED, port, ordinal=ordinal, exposure=owner.exposure, since=now)
+        case do.CreateClaim(ordinal=ordinal, port=port, role=role):
+            claim = a_claim(ClaimPhase.RESERVED, port, ordinal=ordinal, exposure=owner.exposure, role=role, since=now)
             return replace(claim, ref=Ref(claim.ref.name, "", ""))
         case do.CreatePod(ordinal=ordinal, name=name, port=port, replaces=replaces):
             return a_gated_pod(
@@ -43,10 +43,12 @@ def made_by(action: Create, models: dict[str, str], now: datetime) -> Any:
                 ordinal=ordinal,
                 template_hash=owner.template_hash,
                 host_port=port if owner.exposure is Exposure.HOST_PORT else None,
+                http_host_port=action.http_port if owner.exposure is Exposure.HOST_PORT else None,
                 replaces=replaces,
             )
         case do.CreateService(name=name, ordinal=of, node_port=node_port, pod_uid=pod_uid):
-            return Service(Ref(name, "", "", owner.ref.namespace), of, node_port, pod_uid)
+            ref = Ref(name, "", "", owner.ref.namespace)
+            return Service(ref, of, node_port, pod_uid, http_node_port=action.http_node_port)
         case do.AcquireLease(holder=holder):
             described = f"{owner.ref.namespace}/{owner.ref.name}, instance {holder.ordinal}"
             ref = Ref(models[owner.ref.uid], "", "")
@@ -102,7 +104,7 @@ def _pod_patch(action: do.Action, current: Pod, now: datetime) -> dict[str, Any]
     raise TypeError(f"this fake does not know what {type(action).__name__} does to a pod")
 
 
-_NOTHING_TOLD = {"reference_boot_id": "", "reason": "", "message": ""}
+_NOTHING_TOLD = {"reference_boot_id": "", "evidence": "", "reason": "", "message": ""}
 """What a claim says of its last holder goes with its phase."""
 
 
@@ -120,6 +122,7 @@ def _claim_patch(action: do.Action, now: datetime) -> dict[str, Any]:
             removed = (claim.node,) if claim.node is not None and evidence == Evidence.NODE_REMOVED else ()
             known: dict[str, Any] = {
                 "reference_boot_id": "",
+                "evidence": evidence,
                 "reason": reason,
                 "message": "",
                 "removed_nodes": claim.removed_nodes + removed,
@@ -129,7 +132,7 @@ def _claim_patch(action: do.Action, now: datetime) -> dict[str, Any]:
             return {"phase": ClaimPhase.COOLING, "since": now, **known}
         case do.WithholdClaim(claim=claim, reason=reason, message=message, node=node):
             told: dict[str, Any] = {"reason": reason, "message": message, "node": node or claim.node}
-            return {"phase": ClaimPhase.WITHHELD, "since": now, "reference_boot_id": "", **told}
+            return {"phase": ClaimPhase.WITHHELD, "since": now, **_NOTHING_TOLD, **told}
         case do.RecordReference(boot_id=boot_id):
             return {"reference_boot_id": boot_id}
         case do.ExplainClaim(reason=reason, message=message):

@@ -63,7 +63,8 @@ def _waits_for_a_port(world: World, backend: Backend, ordinal: int, free: set[in
     mine = (claim for claim in world.state.all(Claim, backend.ref.uid) if claim.ordinal == ordinal)
     if any(claim.phase is not ClaimPhase.WITHHELD for claim in mine):
         return False
-    return backend.pinned_port not in free if backend.pinned_port is not None else not free
+    pinned = {pin for role in backend.roles if (pin := backend.pin(role)) is not None}
+    return not pinned <= free or len(free) < len(backend.roles)
 
 
 def _no_node_is_free(world: World) -> bool:

@@ -38,6 +38,7 @@ USERS = frozenset(
         "resume",
         "edit",
         "pin",
+        "http",
         "evict",
         "force",
         "strip pod",
@@ -59,7 +60,7 @@ FAULTS = frozenset(
 RARE = frozenset({"reject again"})
 """For searches that ask for it."""
 ON_BACKENDS = frozenset(
-    {"delete", "delete in the foreground", "edit", "pin", "suspend", "resume", "strip backend", "wipe status"}
+    {"delete", "delete in the foreground", "edit", "pin", "http", "suspend", "resume", "strip backend", "wipe status"}
 )
 ON_PODS = frozenset(
     {"evict", "reject", "reject again", "forget", "blank", "strip pod", "tear out pod", "force", "edit labels"}
@@ -109,6 +110,8 @@ def _on_backend(world: World, backend: Backend) -> Iterator[Hand]:
         edit = partial(world.edit, backend, template_hash=new, generation=backend.generation + 1)
         yield Hand("edit", f"edit the template of {uid}", edit)
         if backend.exposure.claims_port:
+            asked = partial(world.edit, backend, http=not backend.http, template_hash=f"{backend.template_hash}'")
+            yield Hand("http", f"{'no ' if backend.http else ''}HTTP port for {uid}", asked)
             first, last = world.looking.pool
             port = last if backend.pinned_port == first else first
             yield Hand("pin", f"pin {uid} to {port}", partial(world.edit, backend, pinned_port=port))

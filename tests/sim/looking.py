@@ -140,9 +140,11 @@ def processes(state: State) -> list[Process]:
     for pod_uid, run in state.runs.items():
         if not run.alive:
             continue
-        found.append(Process(pod_uid, run.port, run.in_flight, run.instance))
+        in_flight = (run.in_flight, *(0 for _ in run.ports[1:]))  # counted once
+        behind = zip(run.ports or (None,), in_flight, strict=True)
+        found += [Process(pod_uid, port, count, run.instance) for port, count in behind]
         pod = state.objects.get(pod_uid)
         if pod is not None and pod.serving_label:
-            leading = (s.node_port for s in state.all(Service) if s.pod_uid == pod_uid)
-            found += [Process(pod_uid, port, 0) for port in leading if port not in (None, run.port)]
+            leading = (port for s in state.all(Service) if s.pod_uid == pod_uid for port in s.node_ports)
+            found += [Process(pod_uid, port, 0) for port in leading if port not in run.ports]
     return found

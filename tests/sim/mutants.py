@@ -21,9 +21,8 @@ from unittest.mock import patch
 import pytest
 
 from modelbackend_operator import actions as do
-from modelbackend_operator import decide as deciding
-from modelbackend_operator import election as electing
 from modelbackend_operator import (
+    allotment,
     ending,
     evidence,
     instances,
@@ -43,7 +42,17 @@ from modelbackend_operator.model.claim import Claim
 from tests.sim import broken
 from tests.sim.explore import Found, Search
 from tests.sim.scenario import Bounds, Scenario
-from tests.sim.scenarios import B1, B2, INSIDE, ONE_PORT, OTHER_MODEL, SURGING, on_host
+from tests.sim.scenarios import (
+    B1,
+    B2,
+    INSIDE,
+    ONE_PORT,
+    OTHER_MODEL,
+    OTHER_WITH_HTTP,
+    SURGING,
+    WITH_HTTP,
+    on_host,
+)
 from tests.sim.world import World
 
 STATES_MAX = 30_000
@@ -197,6 +206,16 @@ VANISHED = Scenario(
     (replace(B1, exposure=INSIDE, when_unconfirmed=WhenUnconfirmed.WAIT),),
     Bounds((("tear out pod", 1), ("delete", 1))),
 )
+TWO_PORTS_STARTED = Scenario("started behind two ports", (WITH_HTTP,), Bounds(), served=False)
+TWO_PORTS_TORN_OUT = Scenario("torn out behind two ports", on_host(WITH_HTTP), Bounds((("tear out pod", 1),)))
+TWO_PORTS_ATTESTED = Scenario(
+    "torn out behind two ports, its machine rebooted",
+    on_host(WITH_HTTP),
+    Bounds((("machine dies", 1), ("tear out pod", 1), ("delete", 1))),
+)
+TWO_PORTS_OF_THREE = Scenario(
+    "two ports each, and only three", on_host(WITH_HTTP, OTHER_WITH_HTTP), Bounds(), pool=(30000, 30002), served=False
+)
 NEXT_OWNER = Scenario("one node port, two owners", (B1, OTHER_MODEL), Bounds((("suspend", 1),)), pool=ONE_PORT)
 LINGERS = Scenario(
     "forgotten by its kubelet", (B1,), Bounds((("delete", 1), ("forget", 1))), pool=ONE_PORT, eager=("ready",)
@@ -321,6 +340,30 @@ MUTANTS = (
         "the gate is opened before the status names the pod",
         STARTED,
         ((instances.status_names, broken.yes),),
+    ),
+    Mutant(
+        "GateBeforeClaim",
+        "the gate is opened with one of two ports bound",
+        TWO_PORTS_STARTED,
+        ((starting._open_gate, broken.opened_with_one_port),),
+    ),
+    Mutant(
+        "EvidenceNotAbsence",
+        "only one of two ports is withheld",
+        TWO_PORTS_TORN_OUT,
+        ((settling._withhold_if_pod_vanished, broken.withholds_one_port),),
+    ),
+    Mutant(
+        "eventually",
+        "who waits for one port keeps another",
+        TWO_PORTS_OF_THREE,
+        ((allotment.is_allotted, broken.keeps_what_it_has),),
+    ),
+    Mutant(
+        "eventually",
+        "what proved the end of a pod opens one of its ports",
+        TWO_PORTS_ATTESTED,
+        ((evidence._proof_on, broken.never),),
     ),
     Mutant("OneShutdownPerModel", "no Lease is taken", PAIR, ((model_lease.take, broken.never),)),
     Mutant(
@@ -532,7 +575,7 @@ MUTANTS = (
         "eventually",
         "a port that is taken somewhere is asked for before all others",
         None,
-        ((starting._probed, starting.probe_order),),
+        ((allotment._probed, allotment.probe_order),),
         tests="tests/unit/test_decide_starting.py",
         quick=False,
     ),

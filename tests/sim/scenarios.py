@@ -21,6 +21,8 @@ def a_searched_backend(uid: str, **special: Any) -> Backend:
 B1, B2 = a_searched_backend("b1"), a_searched_backend("b2")
 OTHER_MODEL = replace(B2, model="n")
 SURGING = replace(B1, rollout=Rollout.SURGE)
+WITH_HTTP = replace(B1, http=True)
+OTHER_WITH_HTTP = replace(OTHER_MODEL, http=True)
 AGAIN = a_searched_backend("b1-again", ref=Ref("b1", "b1-again", "", "models"))
 
 
@@ -218,6 +220,36 @@ SCENARIOS = (
         served=False,
         quick=True,
         asks="a pod made late, or an old cache, forgets no vanished pod",
+    ),
+    Scenario(
+        "a second port",
+        (WITH_HTTP,),
+        Bounds((("delete|suspend", 1),), late=1),
+        served=False,
+        quick=True,
+        asks="two claims and one Service with two ports: both or none, also with one write that lands late or never",
+    ),
+    Scenario(
+        "two ports each, and only three",
+        on_host(WITH_HTTP, OTHER_WITH_HTTP),
+        Bounds(late=1),
+        pool=(30000, 30002),
+        served=False,
+        quick=True,
+        asks="nobody keeps one port for ever and waits for another",
+    ),
+    Scenario(
+        "a second port comes and goes",
+        (B1,),
+        Bounds((("http", 1), ("delete|suspend", 1), ("resume", 1))),
+        quick=True,
+        asks="the Service of one port gets two, and of two one, and each port is released after proof",
+    ),
+    Scenario(
+        "two ports torn out",
+        on_host(WITH_HTTP),
+        Bounds((("kubelet stops|machine dies", 1), ("tear out pod", 1), ("attest", 1), ("delete", 1))),
+        asks="what proves the end of a pod opens both its ports, whatever claim it was said on",
     ),
     Scenario(
         "requests and a drain",

@@ -91,13 +91,15 @@ def a_setup(random: Random) -> Setup:
             model="shared" if shared else f"model-{n}",
             ordinals=random.choice(((0,), (0,), (0, 1))),
             pinned_port=30000 if exposure.claims_port and random.random() < 0.15 else None,
+            http=exposure.claims_port and random.random() < 0.3,
+            pinned_http_port=30001 if random.random() < 0.1 else None,
         )
         for n in range(1, count + 1)
     ]
     again = a_small_backend(
         "b1-again", ref=Ref("b1", "b1-again", "", "models"), exposure=exposure, model=backends[0].model
     )
-    pinned = [b for b in backends if b.pinned_port is not None]
+    pinned = [b for b in backends if any(b.pin(role) is not None for role in b.roles)]
     backends = [replace(b, ordinals=(0,)) if b in pinned else b for b in backends]
     nodes = random.choice((("node-1",), ("node-1", "node-2")))
     return Setup(tuple(backends), (again,), nodes, random.random() < 0.6, random.random() < 0.5)

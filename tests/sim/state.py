@@ -25,8 +25,8 @@ class Run:
     """What became of a pod on its node, whether or not the API server was told."""
 
     node: str
-    port: int | None
-    """The claimed one that its server is exposed behind."""
+    ports: tuple[int, ...]
+    """The claimed ones that its server is exposed behind."""
     instance: tuple[str, int] = ("", 0)
     """Uid of its backend, and its ordinal."""
     server: ServerState = ServerState.LOADING
@@ -37,7 +37,7 @@ class Run:
 
     def ended(self) -> "Run":
         """Of a process that is no more nothing matters but where it was."""
-        return Run(self.node, self.port, self.instance, alive=False)
+        return Run(self.node, self.ports, self.instance, alive=False)
 
 
 @dataclass(frozen=True, slots=True)

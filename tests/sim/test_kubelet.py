@@ -16,7 +16,7 @@ from tests.unit.builders import POD_UID, a_serving_pod
 def test_a_pod_that_runs(row: Row) -> None:
     world = World()
     world.put(a_serving_pod())
-    world.state = world.state.with_run(POD_UID, Run("node-1", None))._replace(owners={POD_UID: "b"})
+    world.state = world.state.with_run(POD_UID, Run("node-1", ()))._replace(owners={POD_UID: "b"})
     world.models["b"] = "models/b"
     for done in row.done:
         do(world, done)

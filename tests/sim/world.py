@@ -105,10 +105,10 @@ class World:
             return Exists()
         if self.state.namespace_terminating and isinstance(made, Pod | Service):
             return Denied("unable to create new content in namespace models because it is being terminated")
-        if isinstance(made, Service) and made.node_port is not None:
-            if any(found.node_port == made.node_port for found in self.state.all(Service)):
+        if isinstance(made, Service):
+            if any(set(made.node_ports).intersection(found.node_ports) for found in self.state.all(Service)):
                 return Denied("provided port is already allocated")
-            if made.node_port in self.state.lagging_ports:
+            if self.state.lagging_ports.intersection(made.node_ports):
                 return Unknown(PORT_LAGS)
         uid = self.fresh_uid(type(made).__name__.lower())
         owners = {**self.state.owners, uid: action.backend.ref.uid}
@@ -158,8 +158,7 @@ class World:
     def remove(self, thing: Any) -> None:
         """Past everything that held it. What ran for it may run on."""
         uid, state = thing.ref.uid, self.state
-        given_up = isinstance(thing, Service) and thing.node_port is not None
-        lagging = frozenset({thing.node_port}) if given_up else frozenset()
+        lagging = frozenset(thing.node_ports) if isinstance(thing, Service) else frozenset()
         is_shared = isinstance(thing, Lease) and list(self.models.values()).count(thing.ref.name) > 1
         self.state = state._replace(
             objects={other: found for other, found in state.objects.items() if other != uid},

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from modelbackend_operator import actions as do
 from modelbackend_operator.actions import Action, WriteStatus
+from modelbackend_operator.api import Evidence
 from modelbackend_operator.decide import decide, servers_to_ask
 from modelbackend_operator.decision import Act, Decision, Done, Wait
 from modelbackend_operator.evidence import evidence_elsewhere, trail_of_claim
 from modelbackend_operator.invariants import Process, Snapshot, Step, breaches_of_step
-from modelbackend_operator.model.backend import Attestation, Backend, Exposure, Rollout
+from modelbackend_operator.model.backend import Attestation, Backend, Exposure, PortRole, Rollout
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.lease import Holder, Lease
 from modelbackend_operator.model.observation import Observation
@@ -83,6 +84,8 @@ def backends() -> st.SearchStrategy[Backend]:
         rollout=st.sampled_from(Rollout),
         suspended=st.booleans(),
         max_restarts=st.sampled_from((None, None, 0, 1)),
+        http=st.booleans(),
+        pinned_http_port=st.sampled_from((None, None, PORTS[1])),
     ).map(lambda b: replace(b, ordinals=()) if b.deleting_since else b)
 
 
@@ -93,6 +96,7 @@ def pods(draw: st.DrawFn, uid: str) -> Pod:
     changes: dict[str, Any] = {
         "ref": Ref(f"smollm2-{uid}", uid, "1", "models"),
         "host_port": draw(st.sampled_from((None, *PORTS))),
+        "http_host_port": draw(st.sampled_from((None, *PORTS))),
         "has_finalizer": draw(st.booleans()),
         "labels_intact": draw(st.sampled_from((True, True, False))),
         "deleted_at": draw(st.sampled_from((pod.deleted_at, pod.deleted_at, later(-60)))),
@@ -127,6 +131,8 @@ def claims(draw: st.DrawFn, port: int) -> Claim:
         exposure=draw(st.sampled_from((Exposure.NODE_PORT, Exposure.HOST_PORT))),
         pod_name=f"smollm2-{uid}" if named else "",
         pod_uid=uid if named else "",
+        role=draw(st.sampled_from(PortRole)),
+        evidence=draw(st.sampled_from(("", Evidence.NODE_REBOOTED, "a later word"))),
         node=draw(st.sampled_from((None, NODE))),
         reference_boot_id=draw(st.sampled_from(("", "boot-1", "boot-2"))),
         attestation=draw(
@@ -147,6 +153,7 @@ def services() -> st.SearchStrategy[list[Service]]:
         pod_uid=st.sampled_from((*UIDS, "")),
         terminating=st.booleans(),
         intact=st.booleans(),
+        http_node_port=st.sampled_from((None, *PORTS)),
     )
     shared = st.lists(st.builds(a_shared_service, intact=st.booleans()), max_size=1)
     return st.tuples(shared, st.lists(of_instances, max_size=2, unique_by=lambda s: s.node_port)).map(

@@ -23,6 +23,7 @@ from modelbackend_operator.actions import (
     Ungate,
     WriteStatus,
 )
+from modelbackend_operator.allotment import probe_order
 from modelbackend_operator.decide import decide
 from modelbackend_operator.decision import Act, Decision, Done, Wait
 from modelbackend_operator.manifests import control_secret_name, pod_name, service_name
@@ -33,7 +34,6 @@ from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod, PodPhase
 from modelbackend_operator.model.ports import Ports
 from modelbackend_operator.model.server import ServerState
-from modelbackend_operator.starting import probe_order
 from tests.unit.builders import (
     BACKEND_UID,
     NEVER_MADE,

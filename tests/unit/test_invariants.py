@@ -161,7 +161,7 @@ BREAKING: list[tuple[str, Step, str]] = [
     (
         "GateBeforeClaim",
         a_step(replace(NAMED, claims=()), Ungate(GATED)),
-        "pod p-uid is let through, and no claim names it",
+        "pod p-uid is let through, and no Grpc claim names it",
     ),
     (
         "GateBeforeClaim",

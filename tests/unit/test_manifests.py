@@ -130,6 +130,11 @@ def test_an_instances_service_selects_its_one_pod_while_it_serves() -> None:
     assert body["spec"]["selector"] == {"modelbackend.dev/pod-uid": "pod-uid", "modelbackend.dev/serving": "true"}
     (port,) = body["spec"]["ports"]
     assert (port["nodePort"], port["targetPort"]) == (30000, "grpc")
+    two = manifests.instance_service(a_backend(), "smollm2-0", 0, 30000, "pod-uid", 30001)["spec"]["ports"]
+    assert {port["name"]: (port["port"], port["nodePort"]) for port in two} == {
+        "grpc": (50051, 30000),
+        "http": (8080, 30001),
+    }
 
 
 def test_the_shared_service_selects_every_instance_that_serves() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelbackend_operator.manifests import instance_selector, instance_service, shared_service
-from modelbackend_operator.model.backend import Attestation, Backend, Exposure, OrderKind
+from modelbackend_operator.model.backend import Attestation, Backend, Exposure, OrderKind, PortRole
 from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.model.node import Node, NodeId
 from modelbackend_operator.observe.backend import backend_from
@@ -95,11 +95,15 @@ def test_ports_are_read_from_the_exposure() -> None:
     backend = a_backend(exposure={"type": "HostPort", "portRange": {"first": 20000, "last": 20010}})
     assert (backend.exposure, backend.port_range, backend.pinned_port) == (Exposure.HOST_PORT, (20000, 20010), None)
     assert a_backend(exposure={"nodePort": 30005}).pinned_port == 30005
+    two = a_backend(exposure={"nodePort": 30005, "http": {"nodePort": 30006}})
+    assert (two.roles, [two.pin(role) for role in two.roles]) == ((PortRole.GRPC, PortRole.HTTP), [30005, 30006])
+    assert a_backend(exposure={"http": {}}).pin(PortRole.HTTP) is None
+    assert (a_backend().roles, a_backend(exposure={"type": "ClusterIP"}).roles) == ((PortRole.GRPC,), ())
 
 
 def test_what_cannot_be_honoured_is_said_in_sentences() -> None:
-    (sentence,) = a_backend(exposure={"http": {}}).refused
-    assert sentence.startswith("spec.exposure.http is not supported by this version")
+    (sentence,) = a_backend(runtime={"extraArgs": ["--verbose"]}).refused
+    assert sentence.startswith("spec.runtime.extraArgs is not supported by this version")
     assert a_backend().refused == ()
 
 
@@ -168,6 +172,15 @@ def test_an_instances_service_tells_port_and_pod() -> None:
     }
     service = service_from(raw("smollm2-12345678-1", spec=spec))
     assert (service.ordinal, service.node_port, service.pod_uid) == (1, 30001, "pod-uid")
+
+
+def test_a_service_with_two_ports_tells_both() -> None:
+    body = instance_service(a_backend(), "smollm2-12345678-0", 0, 30001, "pod-uid", 30002)
+    service = service_from(as_served(body, {}))
+    assert (service.node_port, service.http_node_port, service.node_ports) == (30001, 30002, (30001, 30002))
+    elsewhere = [body["spec"]["ports"][0], {**body["spec"]["ports"][1], "targetPort": 9}]
+    assert service.intact
+    assert not service_from(as_served(body, {"spec": {"ports": elsewhere}})).intact
 
 
 SERVICES_AS_MADE = {

@@ -42,7 +42,7 @@ from modelbackend_operator.actions import (
     WriteStopRecord,
 )
 from modelbackend_operator.claim_patches import HISTORY_LENGTH
-from modelbackend_operator.model.backend import Attestation
+from modelbackend_operator.model.backend import Attestation, PortRole
 from modelbackend_operator.model.lease import Holder
 from modelbackend_operator.model.node import NodeId
 from modelbackend_operator.model.stop import Cut, StopReason, StopRecord
@@ -95,6 +95,8 @@ RECORD = StopRecord(NOW, StopReason.DELETED, NOW + timedelta(seconds=30), "lease
 CREATES: list[Action] = [
     CreateClaim(BACKEND, 0, 30001),
     CreatePod(BACKEND, 0, "smollm2-12345678-0", 30001),
+    CreateClaim(BACKEND, 0, 30002, PortRole.HTTP),
+    CreateService(BACKEND, "smollm2-12345678-1", 1, 30003, "pod-uid", 30004),
     CreateService(BACKEND, "smollm2"),
     CreateService(BACKEND, "smollm2-12345678-0", 0, 30001, "pod-uid"),
     CreateBudget(BACKEND),

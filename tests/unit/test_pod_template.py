@@ -85,6 +85,16 @@ def test_only_a_host_port_is_known_to_the_pod() -> None:
     assert grpc_port("ClusterIP", None) is None
 
 
+def test_a_second_host_port_leads_to_http_and_asking_for_one_is_another_template() -> None:
+    on_host = {"exposure": {"type": "HostPort", "http": {}}}
+    ports = container_of(pod(a_backend(**on_host), 0, "smollm2-0", 20001, IMAGE, http_port=20002))["ports"]
+    opened = {port["name"]: port["hostPort"] for port in ports if "hostPort" in port}
+    assert opened == {"grpc": 20001, "http": 20002}
+    exposures: list[Json] = [{}, {"http": {}}, {"http": {"nodePort": 30001}}]
+    hashes = [hash_of(exposure=exposure) for exposure in exposures]
+    assert hashes[0] != hashes[1] == hashes[2]
+
+
 def test_the_server_is_told_what_the_spec_says() -> None:
     body = a_pod(
         model={"name": "The model", "source": VOLUME, "sha256": "ab" * 32},

@@ -64,6 +64,7 @@ DECIDED_ELSEWHERE = {
     "model.cache",
     "exposure.nodePort",
     "exposure.portRange",
+    "exposure.http",
     "shutdown.escalate",
     "shutdown.busyTimeoutSeconds",
     "replicas",
@@ -80,7 +81,6 @@ DECIDED_ELSEWHERE = {
 
 NOT_YET: dict[str, Any] = {
     "runtime.pooling": "None",
-    "exposure.http": {},
 }
 
 
@@ -142,17 +142,13 @@ def test_every_field_is_in_the_reference() -> None:
 
 
 def test_several_refusals_are_told_at_once() -> None:
-    spec = read({**HOST_PATH, "runtime": {"pooling": "None"}, "exposure": {"http": {}}})
+    spec = read({**HOST_PATH, "runtime": {"mode": "Embed", "pooling": "None"}})
     assert unsupported_fields(spec) == [
         (
             "runtime.pooling",
             "spec.runtime.pooling is not supported by this version: use another one: a text has one vector.",
         ),
-        (
-            "exposure.http",
-            "spec.exposure.http is not supported by this version: remove it; inside the cluster the Service has "
-            "the HTTP API on its port 8080.",
-        ),
+        ("runtime.extraArgs", "spec.runtime.extraArgs is not supported by this version: remove it."),
     ]
 
 

@@ -43,7 +43,7 @@ def test_each_step_has_a_number_its_key_its_target_and_its_outcome() -> None:
     first, second = lines.written
     assert (first["seq"], second["seq"]) == (1, 2)
     assert (first["key"], first["backend"], first["action"]) == (BACKEND_UID, "models/smollm2", "CreateClaim")
-    assert (first["target"], first["arguments"]) == ("models/smollm2@1", {"ordinal": 0, "port": 30007})
+    assert (first["target"], first["arguments"]) == ("models/smollm2@1", {"ordinal": 0, "port": 30007, "role": "Grpc"})
     assert (second["backend"], second["outcome"], second["message"]) == (None, "Denied", "quota")
 
 

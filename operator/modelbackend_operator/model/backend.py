@@ -21,6 +21,13 @@ class Exposure(StrEnum):
         return self is not Exposure.CLUSTER_IP
 
 
+class PortRole(StrEnum):
+    """What is served on a claimed port."""
+
+    GRPC = "Grpc"
+    HTTP = "Http"
+
+
 class OrderKind(StrEnum):
     """What a user may order by annotation on a ModelBackend."""
 
@@ -93,5 +100,18 @@ class Backend:
     """An instance on a node that is lost for so long is ended; None leaves it to the cluster's own eviction."""
     attestation: Attestation | None = None
     """For an instance that has no PortClaim to attest on."""
+    http: bool = False
+    """Each instance claims a second port, for the OpenAI-compatible API."""
+    pinned_http_port: int | None = None
     status: Mapping[str, Any] = field(default_factory=dict)
     raw: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def roles(self) -> tuple[PortRole, ...]:
+        """What each instance claims a port for."""
+        if not self.exposure.claims_port:
+            return ()
+        return (PortRole.GRPC, PortRole.HTTP) if self.http else (PortRole.GRPC,)
+
+    def pin(self, role: PortRole) -> int | None:
+        return self.pinned_http_port if role is PortRole.HTTP else self.pinned_port

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from modelbackend_operator.model.backend import Attestation, Exposure
+from modelbackend_operator.model.backend import Attestation, Exposure, PortRole
 from modelbackend_operator.model.node import NodeId
 from modelbackend_operator.model.ref import Ref
 
@@ -35,11 +35,15 @@ class Claim:
     since: datetime
     has_finalizer: bool
     terminating: bool
+    role: PortRole = PortRole.GRPC
+    """What is served behind it. An instance has at most one claim of each role for one pod."""
     reference_boot_id: str = ""
     """In which boot the node was after its kubelet could not start the holder any more; another one proves its end."""
     reason: str = ""
     message: str = ""
     """Why it is withheld, as written in its status."""
+    evidence: str = ""
+    """While Cooling: what proved the end of its pod, and so opens every other port of that pod."""
     attestation: Attestation | None = None
     past_pods: frozenset[str] = frozenset()
     """Uids of holders whose end was proven, as far as the claim remembers."""

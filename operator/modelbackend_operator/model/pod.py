@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from modelbackend_operator.model.backend import Attestation
+from modelbackend_operator.model.backend import Attestation, PortRole
 from modelbackend_operator.model.ref import Ref
 from modelbackend_operator.model.stop import StopRecord
 
@@ -96,6 +96,7 @@ class Pod:
     """Still labelled as ours; a watch that asks for our label does not show a pod that has lost it."""
     told_running: bool = False
     """The backend's status told of its machine, which it does once a container was made there."""
+    http_host_port: int | None = None
     withdrawn: bool = False
     """Our readiness gate's condition was True once and is False now: it served, and is to serve no more."""
 
@@ -103,6 +104,9 @@ class Pod:
     def fetching(self) -> bool:
         """Its model is being downloaded: the server's container is not there yet."""
         return any(container.init and container.state is ContainerState.RUNNING for container in self.containers)
+
+    def host_port_for(self, role: PortRole) -> int | None:
+        return self.http_host_port if role is PortRole.HTTP else self.host_port
 
     @property
     def deleting(self) -> bool:

@@ -12,8 +12,14 @@ class Service:
     ref: Ref
     ordinal: int | None
     node_port: int | None
+    """For gRPC."""
     pod_uid: str
     """The pod it selects; empty for the shared one, or when it selects nothing."""
     terminating: bool = False
     intact: bool = True
     """Labels, selector and port are those that this operator writes; others may edit them."""
+    http_node_port: int | None = None
+
+    @property
+    def node_ports(self) -> tuple[int, ...]:
+        return tuple(port for port in (self.node_port, self.http_node_port) if port is not None)

@@ -21,6 +21,7 @@ class StopReason(StrEnum):
     NODE_LOST = "NodeLost"
     PORT_TAKEN = "PortInUse"
     """Its server found its port taken by somebody else; it starts behind another."""
+    HTTP_PORT_TAKEN = "HttpPortInUse"
     BUSY_TIMEOUT = "BusyTimeout"
     ORDERED = "Ordered"
 

@@ -53,6 +53,8 @@ def backend_from(raw: Raw, *, allow_host_path: bool) -> Backend:
         when_unconfirmed=shutdown.when_unconfirmed,
         node_loss_seconds=shutdown.node_loss_seconds,
         attestation=attestation_from(raw),
+        http=exposure is not None and exposure.http is not None,
+        pinned_http_port=exposure.http.node_port if exposure is not None and exposure.http is not None else None,
         status=mapping(raw.get("status")),
         raw=raw,
     )

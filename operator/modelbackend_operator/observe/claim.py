@@ -1,6 +1,7 @@
 """A PortClaim, from the object as the API server sent it."""
 
 from modelbackend_operator.api import Evidence
+from modelbackend_operator.model.backend import PortRole
 from modelbackend_operator.model.claim import Claim, ClaimPhase
 from modelbackend_operator.model.node import NodeId
 from modelbackend_operator.observe.backend import exposure_from
@@ -27,9 +28,11 @@ def claim_from(raw: Raw) -> Claim:
         since=parse_time(status.get("since")) or created_at(raw),
         has_finalizer=has_finalizer(raw),
         terminating=terminating(raw),
+        role=word(PortRole, spec.get("role")) or PortRole.GRPC,
         reference_boot_id=status.get("referenceBootID", ""),
         reason=status.get("reason", ""),
         message=status.get("message", ""),
+        evidence=status.get("evidence", ""),
         attestation=attestation_from(raw),
         past_pods=frozenset(str(mapping(entry.get("pod")).get("uid")) for entry in past),
         removed_nodes=tuple(node for node in nodes if node is not None and node.boot_id),

@@ -8,6 +8,8 @@ from modelbackend_operator.api import (
     ANNOTATION_TEMPLATE_HASH,
     ANNOTATION_TOKEN_MADE,
     ANNOTATION_UNCONFIRMED,
+    GRPC_PORT,
+    HTTP_PORT,
     LABEL_ORDINAL,
     LABEL_POD_UID,
     LABEL_SERVING,
@@ -47,7 +49,7 @@ def pod_from(raw: Raw) -> Pod:
         ref=ref(raw),
         ordinal=ordinal_from(raw),
         template_hash=annotations(raw).get(ANNOTATION_TEMPLATE_HASH, ""),
-        host_port=_host_port(spec),
+        host_port=_host_port(spec, GRPC_PORT),
         gated=any(gate.get("name") == SCHEDULING_GATE for gate in entries(spec.get("schedulingGates"))),
         serving_label=_is_exposed(raw),
         serving_condition=is_true(conditions, READINESS_GATE),
@@ -75,6 +77,7 @@ def pod_from(raw: Raw) -> Pod:
         volume_claims=_volume_claims(spec),
         attestation=attestation_from(raw),
         labels_intact=labels_intact(raw),
+        http_host_port=_host_port(spec, HTTP_PORT),
         withdrawn=conditions.get(READINESS_GATE, {}).get("status") == "False",
     )
 
@@ -84,9 +87,10 @@ def _is_exposed(raw: Raw) -> bool:
     return bool(labels(raw).get(LABEL_SERVING) == "true" and labels(raw).get(LABEL_POD_UID) == raw["metadata"]["uid"])
 
 
-def _host_port(spec: Raw) -> int | None:
+def _host_port(spec: Raw, container_port: int) -> int | None:
     ports = (port for container in entries(spec.get("containers")) for port in entries(container.get("ports")))
-    return next((port["hostPort"] for port in ports if port.get("hostPort")), None)
+    found = (port.get("hostPort") for port in ports if port.get("containerPort") == container_port)
+    return next((port for port in found if port), None)
 
 
 def _volume_claims(spec: Raw) -> frozenset[str]:
