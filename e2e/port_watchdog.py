@@ -1,7 +1,8 @@
 """Who answers on every port of the pool, and which servers run: asked several times a second, beside the API server.
 
 A port is asked through the nodes' addresses, as a caller would, each time on a new connection; who is there says so
-(GetModelInfo). Processes are counted on the nodes themselves, where those are containers of this host.
+(GetModelInfo). Over HTTP nobody says who he is, but refuses a call that is meant for another: there each pod that runs
+is asked for by name. Processes are counted on the nodes themselves, where those are containers of this host.
 """
 
 import asyncio
@@ -11,7 +12,9 @@ import threading
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from http import HTTPStatus
 
+import aiohttp
 import grpc
 
 from e2e.history import History
@@ -106,8 +109,24 @@ class PortWatchdog:
         """One node a round: a node port is the same at each of them, a host port is found in its turn."""
         ports = sorted(self._ports())
         is_open = await asyncio.gather(*(_opens(address, port) for port in ports))
-        asked = (self._ask(address, port) for port, opened in zip(ports, is_open, strict=True) if opened)
+        over_http = {c["spec"]["port"] for c in self._history.latest(Kind.CLAIM) if c["spec"].get("role") == "Http"}
+        opened = (port for port, opens in zip(ports, is_open, strict=True) if opens)
+        asked = (self._ask_over_http(address, p) if p in over_http else self._ask(address, p) for p in opened)
         await asyncio.gather(*asked)
+
+    async def _ask_over_http(self, address: str, port: int) -> None:
+        asked_at = time.monotonic()
+        running = [s for s in self.sightings if s.port is None and s.pod_uid and asked_at - s.last_at < ANSWER_SECONDS]
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS)) as session:
+            for one in running:
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                    meant = {"x-modelbackend-pod-uid": one.pod_uid}
+                    async with session.get(f"http://{address}:{port}/v1/models", headers=meant) as answer:
+                        if answer.status == HTTPStatus.OK:
+                            where = f"port {port}, asked at {address}"
+                            seen = Sighting(asked_at, asked_at, one.pod_uid, one.backend_uid, port, where)
+                            self._see((port, one.pod_uid), seen)
+                            return
 
     async def _ask(self, address: str, port: int) -> None:
         asked_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""OpenAI's own client through a node port. The operator claims none for HTTP: the Service is the user's own."""
+"""OpenAI's own client through a node port: of a Service of the user's own, and one that the operator claims."""
 
 from collections.abc import Callable, Iterator
 
@@ -82,3 +82,28 @@ def test_an_openai_stream_through_a_node_port_ends_whole_when_its_backend_is_del
     (claim,) = claims_of(kubectl, uid)
     assert claim["status"]["evidence"] == "ContainersTerminated"
     print(f"the claim of port {claim['spec']['port']}: {claim['status']['evidence']}")
+
+
+def test_an_instance_with_a_second_port_serves_openais_clients_there_and_both_ports_are_withheld_while_it_runs(
+    kubectl: Kubectl, backend: Make
+) -> None:
+    one = backend("two-ports", file=SMOLLM2, exposure={"http": {}}, shutdown={"drainSeconds": 120})
+    host, uid = one.until_ready().rpartition(":")[0], one.uid
+    assert one.object is not None
+    told = {entry["role"]: entry["address"] for entry in one.object["status"]["endpoints"]}
+    ports = {claim["spec"]["role"]: claim["spec"]["port"] for claim in claims_of(kubectl, uid)}
+    assert told == {role: f"{host}:{port}" for role, port in ports.items()}
+    assert set(ports) == {"Grpc", "Http"}
+    client = openai.OpenAI(base_url=f"http://{told['Http']}/v1", api_key="none", max_retries=0, timeout=120)
+    stream = client.completions.create(
+        model=until_answered(client), prompt="Once upon a time", max_tokens=200, temperature=0, stream=True
+    )
+    next(stream)
+    one.delete()
+    until("the stop record is written", lambda: one.condition("Drained"))
+    phases = {claim["spec"]["role"]: claim["status"]["phase"] for claim in claims_of(kubectl, uid)}
+    assert phases == {"Grpc": "Bound", "Http": "Bound"}
+    assert [chunk.choices[0].finish_reason for chunk in stream if chunk.choices][-1] == "length"
+    one.until_gone()
+    proofs = {claim["spec"]["role"]: claim["status"]["evidence"] for claim in claims_of(kubectl, uid)}
+    assert proofs == dict.fromkeys(("Grpc", "Http"), "ContainersTerminated")

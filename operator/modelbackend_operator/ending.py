@@ -76,7 +76,7 @@ def _keep_as_witness(observation: Observation, pod: Pod) -> Act | None:
 
 
 def _release(observation: Observation, pod: Pod, evidence: Evidence, now: datetime) -> Act | Wait:
-    """With proof: the ports' Service (if the instance ends), the claims (or status), the pod's finalizer, its object."""
+    """With proof: the ports' Service (if the instance ends), claims (or status), the pod's finalizer, its object."""
     for claim in claims_naming(observation, pod):
         if claim.phase in HOLDING:
             return release(observation, claim, evidence)

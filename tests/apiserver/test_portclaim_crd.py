@@ -128,10 +128,10 @@ def test_the_ledger_shows_who_holds_each_port_and_why(api_server: ApiServer, por
     api_server.merge(f"{CLAIMS}/{claim_name(port)}/status", {"status": WITHHELD})
     table = api_server.get(f"{CLAIMS}/{claim_name(port)}", accept=TABLE).body
     shown = [column["name"] for column in table["columnDefinitions"] if column["priority"] == 0]
-    assert shown == ["Name", "Port", "Phase", "Backend", "Pod", "Node", "Reason", "Age"]
+    assert shown == ["Name", "Port", "Role", "Phase", "Backend", "Pod", "Node", "Reason", "Age"]
     (row,) = table["rows"]
-    expected = [claim_name(port), port, "Withheld", "smollm2", "smollm2-abc-0", "worker", "PodMissing"]
-    assert row["cells"][:7] == expected
+    expected = [claim_name(port), port, "Grpc", "Withheld", "smollm2", "smollm2-abc-0", "worker", "PodMissing"]
+    assert row["cells"][:8] == expected
 
 
 @pytest.mark.parametrize("alias", ["portclaims", "pcl", "backends"])
@@ -139,7 +139,7 @@ def test_kubectl_finds_the_ledger(api_server: ApiServer, port: int, alias: str) 
     api_server.post(CLAIMS, claim(port))
     listing = api_server.kubectl("get", alias)
     assert listing.returncode == 0, listing.stderr
-    assert ["NAME", "PORT", "PHASE", "BACKEND", "POD", "NODE", "REASON", "AGE"] in [
+    assert ["NAME", "PORT", "ROLE", "PHASE", "BACKEND", "POD", "NODE", "REASON", "AGE"] in [
         line.split() for line in listing.stdout.splitlines()
     ]
     assert claim_name(port) in listing.stdout

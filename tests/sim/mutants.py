@@ -36,6 +36,8 @@ from modelbackend_operator import (
     stopping,
     told_in_status,
 )
+from modelbackend_operator import decide as deciding
+from modelbackend_operator import election as electing
 from modelbackend_operator import vanished as vanishing
 from modelbackend_operator.model.backend import WhenUnconfirmed
 from modelbackend_operator.model.claim import Claim
