@@ -232,11 +232,19 @@ SCENARIOS = (
     Scenario(
         "two ports each, and only three",
         on_host(WITH_HTTP, OTHER_WITH_HTTP),
-        Bounds(late=1),
+        Bounds(),
         pool=(30000, 30002),
         served=False,
         quick=True,
         asks="nobody keeps one port for ever and waits for another",
+    ),
+    Scenario(
+        "two ports each, and only three, with a late write",
+        on_host(WITH_HTTP, OTHER_WITH_HTTP),
+        Bounds((("delete", 1),), late=1),
+        pool=(30000, 30002),
+        served=False,
+        asks="the same, where a claim lands late or never, and who has both gives them up",
     ),
     Scenario(
         "a second port comes and goes",

@@ -141,14 +141,13 @@ def test_every_field_is_in_the_reference() -> None:
     assert [field for field in sorted(named) if f"`{field}`" not in reference] == []
 
 
-def test_several_refusals_are_told_at_once() -> None:
+def test_a_refusal_names_the_field_and_says_what_to_do() -> None:
     spec = read({**HOST_PATH, "runtime": {"mode": "Embed", "pooling": "None"}})
     assert unsupported_fields(spec) == [
         (
             "runtime.pooling",
             "spec.runtime.pooling is not supported by this version: use another one: a text has one vector.",
         ),
-        ("runtime.extraArgs", "spec.runtime.extraArgs is not supported by this version: remove it."),
     ]
 
 
