@@ -23,7 +23,8 @@ from modelbackend_operator.actions import (
     WriteStatus,
 )
 from modelbackend_operator.cache import Cache
-from modelbackend_operator.invariants import HOLDING, Process, Snapshot, Step, breaches, breaches_of_step
+from modelbackend_operator.instances import HOLDING
+from modelbackend_operator.invariants import Process, Snapshot, Step, breaches, breaches_of_step
 from modelbackend_operator.kinds import Kind
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod

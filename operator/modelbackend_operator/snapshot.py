@@ -148,7 +148,7 @@ def _ports(
     cache: Cache, backend: Backend | None, backend_uid: str, settings: Settings, outside: Mapping[int, str]
 ) -> Ports:
     pools = settings.pools(backend.exposure if backend is not None else Exposure.NODE_PORT)
-    pinned = backend.pinned_port if backend is not None else None
+    pinned = {backend.pin(role) for role in backend.roles} if backend is not None else set()
     others = [raw for raw in cache.all(Kind.CLAIM) if raw["spec"]["backend"]["uid"] != backend_uid]
     taken_by = dict(outside)
     for raw in others:
@@ -157,7 +157,7 @@ def _ports(
         unproven = f" (withheld: pod {_pod_name_of(raw)} is not proven to have ended)" if withheld else ""
         taken_by[raw["spec"]["port"]] = f"{owner['namespace']}/{owner['name']}{unproven}"
     inside = {port for port in taken_by if any(first <= port <= last for first, last in pools)}
-    taken_by = {port: who for port, who in taken_by.items() if port in inside or port == pinned}
+    taken_by = {port: who for port, who in taken_by.items() if port in inside or port in pinned}
     phases = Counter(str(claim_from(raw).phase) for raw in others if raw["spec"]["port"] in inside)
     return Ports(pools, settings.reuse_delay_seconds, frozenset(taken_by), taken_by, phases)
 

@@ -63,6 +63,9 @@ def test_a_pinned_port_outside_of_the_pool_is_told_as_taken_too() -> None:
     put_claim(cache, 31000, "other")
     put_claim(cache, 31001, "other")
     assert observe(cache).ports.taken == {31000}
+    both = a_cache(nodePort=31000, http={"nodePort": 31001})
+    put_claim(both, 31001, "other")
+    assert observe(both).ports.taken == {31001}
 
 
 def test_an_object_in_another_namespace_is_not_the_backends_whatever_it_says() -> None:
