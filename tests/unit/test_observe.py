@@ -102,8 +102,8 @@ def test_ports_are_read_from_the_exposure() -> None:
 
 
 def test_what_cannot_be_honoured_is_said_in_sentences() -> None:
-    (sentence,) = a_backend(runtime={"extraArgs": ["--verbose"]}).refused
-    assert sentence.startswith("spec.runtime.extraArgs is not supported by this version")
+    (sentence,) = a_backend(runtime={"mode": "Embed", "pooling": "None"}).refused
+    assert sentence.startswith("spec.runtime.pooling is not supported by this version")
     assert a_backend().refused == ()
 
 
