@@ -28,6 +28,7 @@ from modelbackend_operator.actions import (
 from modelbackend_operator.api import Evidence
 from modelbackend_operator.decide import decide
 from modelbackend_operator.decision import Act, Done, Wait
+from modelbackend_operator.ending import overdue_at
 from modelbackend_operator.model.backend import Attestation, WhenUnconfirmed
 from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.model.deferral import Deferral, Key
@@ -94,6 +95,11 @@ def test_an_instance_is_overdue_so_long_after_the_end_of_its_pods_grace_period()
     world = overdue(a_backend(unconfirmed_after_seconds=5))
     assert acted(world, 20) == HandOver(a_terminating_pod())
     assert not isinstance(acted(world, 19.9), HandOver)
+
+
+def test_one_that_was_deleted_without_grace_is_overdue_so_long_after_its_deletion() -> None:
+    assert overdue_at(overdue(), a_terminating_pod(grace_seconds=0)) == later(60)
+    assert overdue_at(overdue(), a_terminating_pod(grace_seconds=None)) == later(60)
 
 
 def test_without_its_backend_it_is_overdue_after_a_minute() -> None:

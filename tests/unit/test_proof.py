@@ -68,6 +68,8 @@ NO_PROOF: dict[str, Pod] = {
     "garbage-collected with its node, nothing heard since": an_ended_pod(**BY_POD_GC),
     "garbage-collected with its node, a container running": an_ended_pod(**BY_POD_GC, containers=(RUNNING,)),
     "rejected in other words than the kubelet's": a_rejected_pod(phase_message="I was rejected"),
+    "rejected in words, and running by its phase": a_rejected_pod(phase=PodPhase.RUNNING),
+    "rejected in words, and of an unknown phase": a_rejected_pod(phase=PodPhase.UNKNOWN),
     "rejected without the kubelet's reason": a_rejected_pod(phase_reason=""),
     "rejected by a kubelet that came back, after it had served": a_rejected_pod(withdrawn=True),
     "rejected by a kubelet that came back, while it served": a_rejected_pod(serving_condition=True),
