@@ -1,5 +1,6 @@
 """Pods that no PortClaim remembers and that vanished: status does, where their end is waited for."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -38,9 +39,10 @@ INSIDE = {"exposure": Exposure.CLUSTER_IP, "when_unconfirmed": WhenUnconfirmed.W
 
 
 def inside(*pods: Pod, backend: Backend | None = None, **special: Any) -> Observation:
-    """An instance without a claim, its status written when `pods` were as given."""
-    backend = backend or a_backend(**INSIDE)
-    return shown(a_world(backend, pods=pods, services=(a_shared_service(),), **special))
+    """An instance without a claim, its status written when `pods` were as given, and read back as text."""
+    world = shown(a_world(backend or a_backend(**INSIDE), pods=pods, services=(a_shared_service(),), **special))
+    assert world.backend is not None
+    return with_backend(world, status=json.loads(json.dumps(world.backend.status)))
 
 
 def torn_out(*left: Pod, backend: Backend | None = None, **special: Any) -> Observation:
