@@ -23,7 +23,7 @@ PROMISES = (
     Promise(
         "PortExclusive",
         "no two live processes ever listen behind one claimed port",
-        ("starting.py:_claim_port", "settling.py:settle_claim", "proof.py:evidence_of_end"),
+        ("allotment.py:allotment", "starting.py:_next_claim", "settling.py:settle_claim", "proof.py:evidence_of_end"),
         ("test_whatever_is_done_by_hand_at_whatever_step_the_life_goes_on_and_ends",),
     ),
     Promise(
