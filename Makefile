@@ -126,6 +126,10 @@ explore-long: venv ## The same with larger bounds; says how far it came (SECONDS
 spec: venv ## The protocol as a specification: every state of small worlds, by TLC, and a mutant for each promise
 	@tools/step spec .venv/bin/python -m tests.model
 
+.PHONY: e2e-traces
+e2e-traces: venv ## Every life of the last e2e run, followed by TLC through the specification (LOGS=folder)
+	@tools/step e2e-traces $(PY) -m tests.model.lives $(LOGS)
+
 .PHONY: docs
 docs: ## The documentation site, into build/docs; a dead link is an error
 	@tools/step docs tools/docs

@@ -1,6 +1,7 @@
 """The logs of the operators, which are the traces of what they did, kept while their pods come and go.
 
-One file for each container that ever ran: a kubelet throws a log away with its pod, and tests kill many.
+One file for each container that ever ran: a kubelet throws a log away with its pod, and tests kill many. A connection
+that breaks is made anew, and what was kept already is not kept twice.
 """
 
 import http.client
@@ -12,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from e2e.api import Api
+from e2e.kubectl import INTERRUPTED, until
 
 SELECTOR = "app.kubernetes.io%2Fname%3Dmodelbackend-operator"
 RETRY_SECONDS = 0.5
@@ -19,16 +21,33 @@ RETRY_SECONDS = 0.5
 
 @contextmanager
 def operator_logs_kept(api: Api, namespace: str, folder: Path) -> Iterator[Path]:
-    """While the block runs. The folder is emptied first: what an earlier run left there is not this run's."""
+    """While the block runs, and until its operators have come to rest.
+
+    The folder is emptied first: what an earlier run left there is not this run's.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     stopping = threading.Event()
-    threading.Thread(target=_keep_all, args=(api, namespace, folder, stopping), daemon=True).start()
+    growing = set[Path]()
+    threading.Thread(target=_keep_all, args=(api, namespace, folder, growing, stopping), daemon=True).start()
     yield folder
+    if not INTERRUPTED.is_set():
+        until("what the operators are at is told to its end", lambda: not any(map(_unsettled, growing.copy())))
     stopping.set()
 
 
-def _keep_all(api: Api, namespace: str, folder: Path, stopping: threading.Event) -> None:
+def _unsettled(log: Path) -> set[str]:
+    """Backends of which the last line told is a step."""
+    events: dict[str, str] = {}
+    for text in log.read_text(errors="replace").splitlines():
+        with suppress(ValueError):
+            line = json.loads(text)
+            if line.get("event") in ("step", "settled"):
+                events[line["key"]] = line["event"]
+    return {key for key, event in events.items() if event == "step"}
+
+
+def _keep_all(api: Api, namespace: str, folder: Path, growing: set[Path], stopping: threading.Event) -> None:
     """Each container is followed from when it is told running; a watch that ends is begun anew."""
     pods, known = f"/api/v1/namespaces/{namespace}/pods", set[str]()
     while not stopping.is_set():
@@ -41,11 +60,20 @@ def _keep_all(api: Api, namespace: str, folder: Path, stopping: threading.Event)
                         known.add(name)
                         path = f"{pods}/{pod['metadata']['name']}/log?follow=true&container={container['name']}"
                         file = folder / f"{pod['metadata']['name']}-{name[:12]}.log"
-                        threading.Thread(target=_keep, args=(api, path, file), daemon=True).start()
+                        threading.Thread(target=_keep, args=(api, path, file, growing, stopping), daemon=True).start()
         stopping.wait(RETRY_SECONDS)
 
 
-def _keep(api: Api, path: str, file: Path) -> None:
-    with suppress(OSError, http.client.HTTPException), file.open("wb", buffering=0) as kept:
-        for line in api.lines(path):
-            kept.write(line)
+def _keep(api: Api, path: str, file: Path, growing: set[Path], stopping: threading.Event) -> None:
+    growing.add(file)
+    while not stopping.is_set():
+        known, told = file.stat().st_size if file.exists() else 0, 0
+        with suppress(OSError, http.client.HTTPException), file.open("ab", buffering=0) as kept:
+            for line in api.lines(path):
+                told += len(line)
+                if told > known:
+                    kept.write(line[-(told - known) :])
+                    known = told
+            growing.discard(file)
+            return  # the container has ended
+        stopping.wait(RETRY_SECONDS)

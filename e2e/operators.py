@@ -27,19 +27,19 @@ for _ in sys.stdin:
 
 
 class Succession:
-    """Operators one after the other, of one kubeconfig and log."""
+    """Operators one after the other, of one kubeconfig and log; `folder` is for what nobody reads afterwards."""
 
-    def __init__(self, url: str, folder: Path, settings: Mapping[str, str]) -> None:
-        kubeconfig, self._log = folder / "kubeconfig", folder / "operators.log"
+    def __init__(self, url: str, folder: Path, log: Path, settings: Mapping[str, str]) -> None:
+        kubeconfig, self._log = folder / "kubeconfig", log
         kubeconfig.write_text(json.dumps(_kubeconfig(url)))
         variables = {f"MODELBACKEND_OPERATOR_{name}": value for name, value in settings.items()}
-        with self._log.open("ab") as log:
+        with log.open("ab") as opened:
             self._nursery = subprocess.Popen(
                 [sys.executable, "-c", NURSERY, "run", f"--kubeconfig={kubeconfig}"],
                 env={**os.environ, "MODELBACKEND_OPERATOR_HTTP_PORT": "0", **variables},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=log,
+                stderr=opened,
                 text=True,
                 bufsize=1,
                 start_new_session=True,  # Ctrl-C is for the test, which ends them

@@ -21,13 +21,12 @@ def operators(
     no_other_operator: None, proxy: FaultProxy, tmp_path: Path, operator_logs: Path, request: pytest.FixtureRequest
 ) -> Iterator[Succession]:
     assert no_other_operator is None
-    operators = Succession(proxy.url, tmp_path, SETTINGS)
+    operators = Succession(proxy.url, tmp_path, operator_logs / f"{request.node.name}.log", SETTINGS)
     proxy.crash = operators.crash
     operators.start()
     yield operators
     proxy.fate = lambda _: Fate.PASSES
     operators.end()
-    (operator_logs / f"{request.node.name}.log").write_text(operators.log)
 
 
 def unheard(_: Write) -> Fate:

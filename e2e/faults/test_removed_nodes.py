@@ -22,14 +22,16 @@ pytestmark = pytest.mark.node_faults
 
 
 @pytest.fixture
-def believer(no_other_operator: None, proxy: FaultProxy, tmp_path: Path) -> Iterator[Succession]:
+def believer(
+    no_other_operator: None, proxy: FaultProxy, tmp_path: Path, operator_logs: Path, request: pytest.FixtureRequest
+) -> Iterator[Succession]:
     assert no_other_operator is None
     settings = {
         "NAMESPACE": OPERATOR_NAMESPACE,
         "EVIDENCE_NODE_REMOVED": str(NodeRemoved.ACCEPT),
         "REUSE_DELAY_SECONDS": "3",
     }
-    operators = Succession(proxy.url, tmp_path, settings)
+    operators = Succession(proxy.url, tmp_path, operator_logs / f"{request.node.name}.log", settings)
     operators.start()
     yield operators
     operators.end()

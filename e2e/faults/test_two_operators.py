@@ -18,8 +18,9 @@ Make = Callable[..., Backend]
 
 
 @pytest.fixture
-def second_operator(proxy: FaultProxy, tmp_path: Path) -> Iterator[Succession]:
-    second = Succession(proxy.url, tmp_path, {"NAMESPACE": OPERATOR_NAMESPACE, "REUSE_DELAY_SECONDS": "3"})
+def second_operator(proxy: FaultProxy, tmp_path: Path, operator_logs: Path) -> Iterator[Succession]:
+    settings = {"NAMESPACE": OPERATOR_NAMESPACE, "REUSE_DELAY_SECONDS": "3"}
+    second = Succession(proxy.url, tmp_path, operator_logs / "second-operator.log", settings)
     second.start()
     yield second
     second.end()
@@ -55,15 +56,17 @@ TIMING = {"LEADER_RETRY_SECONDS": "1", "REUSE_DELAY_SECONDS": "3", "NAMESPACE": 
 
 
 def test_a_leader_that_stands_still_is_followed_and_when_it_goes_on_writes_nothing_more(
-    no_other_operator: None, api: Api, backend: Make, watchdog: Watchdog, tmp_path: Path
+    no_other_operator: None, api: Api, backend: Make, watchdog: Watchdog, tmp_path: Path, operator_logs: Path
 ) -> None:
     assert no_other_operator is None
     with fault_proxy(api.port) as one_way, fault_proxy(api.port) as another_way, ExitStack() as ending:
-        operators = []
+        operators: list[Succession] = []
         for way in (one_way, another_way):
-            folder = tmp_path / way.url.rpartition(":")[2]
+            number = len(operators)
+            folder = tmp_path / str(number)
             folder.mkdir()
-            operators.append(Succession(way.url, folder, ELECTION | TIMING))
+            log = operator_logs / f"candidate-{number}.log"
+            operators.append(Succession(way.url, folder, log, ELECTION | TIMING))
             ending.callback(operators[-1].end)
         leader, follower = operators
         leader.start()

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from modelbackend_operator.evidence import evidence_elsewhere, trail_of_claim
-from modelbackend_operator.instances import stop_reason
-from modelbackend_operator.model.backend import Backend
+from modelbackend_operator.instances import node_lost_at, stop_reason
+from modelbackend_operator.model.backend import Backend, Rollout
 from modelbackend_operator.model.claim import Claim
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod, PodPhase
@@ -42,13 +42,15 @@ def _backend(backend: Backend) -> Abstract:
         "finalizer": backend.has_finalizer,
         "wanted": list(backend.ordinals),
         "exposure": backend.exposure.value,
+        "surges": backend.rollout is Rollout.SURGE,
         **abstract_status(backend.status),
     }
 
 
 def abstract_status(status: Mapping[str, Any]) -> Abstract:
-    """Uids of the pods that it names for an ordinal, and of those whose address it tells."""
-    named = ((entry.get("pod") or {}).get("uid") for entry in status.get("instances") or ())
+    """Uids of the pods that it names for an ordinal, successors too, and of those whose address it tells."""
+    entries = [part for entry in status.get("instances") or () for part in (entry, entry.get("successor") or {})]
+    named = ((part.get("pod") or {}).get("uid") for part in entries)
     told = (entry["podUID"] for entry in status.get("endpoints") or ())
     return {"named": sorted({uid for uid in named if uid}), "told": sorted(told)}
 
@@ -62,7 +64,7 @@ def _pod(observation: Observation, pod: Pod, now: datetime) -> Abstract:
         "port": pod.host_port,
         "word": _word(pod),
         "ready": pod.serving_condition,
-        "outgrown": _is_outgrown(observation, pod),
+        "outgrown": _is_outgrown(observation, pod, now),
         **abstract_stop(pod.stop, now),
         "deleting": pod.deleting,
         "finalizer": pod.has_finalizer,
@@ -87,12 +89,15 @@ def _word(pod: Pod) -> str:
     return "lost" if pod.removed_by_pod_gc else "none"
 
 
-def _is_outgrown(observation: Observation, pod: Pod) -> bool:
+def _is_outgrown(observation: Observation, pod: Pod, now: datetime) -> bool:
     """The spec, or a limit of it, asks for this pod no longer; apart from orders and facts that are told elsewhere."""
     backend = observation.backend
     if backend is None or pod.ordinal not in backend.ordinals:
         return False
     without = replace(pod, stop=None, deleted_at=None, phase=PodPhase.RUNNING)
+    lost_at = node_lost_at(observation, pod)
+    if lost_at is not None and now >= lost_at:
+        return True
     return stop_reason(replace(observation, lease=None), without) is not None
 
 

@@ -12,12 +12,12 @@ CONSTANTS Backends, Ordinals, Incarnations, \* a pod is one incarnation of an or
           Ports, None,
           Exposure,   \* NodePort, HostPort or ClusterIP
           HandsOver,  \* shutdown.whenUnconfirmed: HandOver (TRUE) or Wait
+          Surges,     \* rollout: Surge (TRUE) or Recreate
           FaultsMax   \* late writes, lost machines and hands that reach in: so many in one behaviour
 
 VARIABLES api,    \* what the API server keeps: backend, claim, pod, service, lease
           proc,   \* what really runs, whatever the API server was told
-          sent,   \* writes in flight
-          faults  \* how many may still come
+          sent, faults  \* writes in flight; how many mishaps may still come
 vars == <<api, proc, sent, faults>>
 
 Instances == Backends \X Ordinals
@@ -25,7 +25,6 @@ Pods == Backends \X Ordinals \X Incarnations
 Of(p) == <<p[1], p[2]>>
 backend == api.backend    claim == api.claim    pod == api.pod
 service == api.service    lease == api.lease
-
 NoPod == [here |-> FALSE, gated |-> FALSE, bound |-> FALSE, port |-> None, word |-> "none", ready |-> FALSE,
           outgrown |-> FALSE, record |-> "none", due |-> FALSE, deleting |-> FALSE, fin |-> FALSE, witness |-> FALSE]
 NoClaim == [phase |-> "Free", of |-> None, pod |-> None, going |-> FALSE, vouched |-> FALSE]
@@ -35,13 +34,10 @@ Init == /\ api = [backend |-> [b \in Backends |-> [life |-> "live", fin |-> FALS
                                                   named |-> {}, told |-> {}]],
                   claim |-> [c \in Ports |-> NoClaim], pod |-> [p \in Pods |-> NoPod],
                   service |-> [c \in Ports |-> None], lease |-> None]
-        /\ proc = [p \in Pods |-> NoProc]
-        /\ sent = {} /\ faults = FaultsMax
+        /\ proc = [p \in Pods |-> NoProc] /\ sent = {} /\ faults = FaultsMax
 (* --- what a look tells -------------------------------------------------------------------------------------------- *)
-ClaimsPort == Exposure # "ClusterIP"
-Up(p) == proc[p].run = "up"
-Live(b) == backend[b].life = "live"
-Wanted(i) == Live(i[1]) /\ i[2] \in backend[i[1]].wanted
+ClaimsPort == Exposure # "ClusterIP"    Up(p) == proc[p].run = "up"
+Live(b) == backend[b].life = "live"    Wanted(i) == Live(i[1]) /\ i[2] \in backend[i[1]].wanted
 Standing(i) == {p \in Pods : Of(p) = i /\ pod[p].here /\ ~pod[p].witness}  \* a witness stands for nobody
 Holding(c) == claim[c].phase \in {"Bound", "Withheld"}
 Named(p) == \E c \in Ports : Holding(c) /\ claim[c].pod = p
@@ -54,6 +50,10 @@ Proof(p) == \/ pod[p].deleting /\ (~pod[p].bound \/ pod[p].word = "ended")
 MustEnd(p) == \/ pod[p].record # "none" \/ lease = p  \* points of no return
               \/ pod[p].deleting \/ ~Wanted(Of(p)) \/ pod[p].outgrown \/ pod[p].word = "rejected"
               \/ ClaimsPort /\ ~pod[p].gated /\ ~Named(p)
+(* Surge: the only pod of its instance serves an earlier spec, and its end has not begun; the next may start beside it. *)
+Outdated(p) == Surges /\ pod[p].outgrown /\ pod[p].ready /\ pod[p].record = "none" /\ ~pod[p].deleting /\ lease # p
+Alone(p) == \A q \in Standing(Of(p)) : q = p \/ Outdated(q)
+Vacant(i) == \A p \in Standing(i) : Standing(i) = {p} /\ Outdated(p)
 Open(p) == pod[p].record = "ours" /\ ~pod[p].witness /\ ~Proof(p)
 CanTakeBack(c) == /\ claim[c].phase = "Cooling" /\ ~claim[c].going /\ Wanted(claim[c].of)
                   /\ Standing(claim[c].of) = {} /\ Reserved(claim[c].of) = {} /\ ~pod[claim[c].pod].here
@@ -61,13 +61,12 @@ Unneeded(c) == LET i == claim[c].of IN
     /\ service[c] # i
     /\ \/ claim[c].phase = "Cooling" /\ ~pod[claim[c].pod].here /\ ~CanTakeBack(c)
        \/ /\ claim[c].phase = "Reserved"
-          /\ ~Wanted(i) \/ claim[c].going \/ Cardinality(Reserved(i)) > 1 \/ \E p \in Standing(i) : Named(p)
+          /\ ~Wanted(i) \/ claim[c].going \/ Cardinality(Reserved(i)) > 1 \/ \E p \in Standing(i) : Named(p) /\ ~Vacant(i)
           /\ ~\E p \in Standing(i) : pod[p].gated /\ ~Named(p)
 (* --- how a write meets the API server ------------------------------------------------------------------------------ *)
 Target(world, w) == CASE w[2] = "backend" -> world.backend[w[3]] [] w[2] = "claim" -> world.claim[w[3]]
                       [] w[2] = "pod" -> world.pod[w[3]] [] w[2] = "service" -> world.service[w[3]]
-                      [] w[2] = "lease" -> world.lease
-                      [] OTHER -> "new"
+                      [] w[2] = "lease" -> world.lease [] OTHER -> "new"
 Becomes(next, runs, writes) ==
     /\ api' = next
     /\ proc' = [p \in Pods |-> IF ~next.pod[p].here /\ runs[p].run # "up" THEN NoProc ELSE runs[p]]
@@ -83,24 +82,25 @@ Deleted(p) == IF pod[p].bound \/ pod[p].fin THEN [api EXCEPT !.pod[p].deleting =
 AddFinalizer(b) == Write(<<"AddFinalizer", "backend", b>>, Live(b) /\ ~backend[b].fin,
     [api EXCEPT !.backend[b].fin = TRUE])
 CreateClaim(i, c) == Write(<<"CreateClaim", "new", i, c>>,
-    /\ ClaimsPort /\ Wanted(i) /\ backend[i[1]].fin /\ Standing(i) = {} /\ claim[c].phase = "Free"
-    /\ \A d \in Ports : claim[d].of = i => claim[d].going \/ claim[d].phase = "Withheld",
+    /\ ClaimsPort /\ Wanted(i) /\ backend[i[1]].fin /\ Vacant(i) /\ claim[c].phase = "Free"
+    /\ \A d \in Ports : claim[d].of = i => claim[d].going \/ claim[d].phase = "Withheld" \/ claim[d].pod \in Standing(i),
     IF claim[c].phase # "Free" THEN api ELSE [api EXCEPT !.claim[c] = [NoClaim EXCEPT !.phase = "Reserved", !.of = i]])
 ReserveClaim(c) == Write(<<"ReserveClaim", "claim", c>>, CanTakeBack(c),
     [api EXCEPT !.claim[c] = [NoClaim EXCEPT !.phase = "Reserved", !.of = claim[c].of]])
 Unused(p) == ~pod[p].here /\ proc[p].run # "up" /\ lease # p /\ \A c \in Ports : claim[c].pod # p
 CreatePod(i, c, n) == Write(<<"CreatePod", "new", i, c, n>>,
-    /\ Wanted(i) /\ backend[i[1]].fin /\ Standing(i) = {} /\ Unused(<<i[1], i[2], n>>)
+    /\ Wanted(i) /\ backend[i[1]].fin /\ Vacant(i) /\ Unused(<<i[1], i[2], n>>)
     /\ IF ClaimsPort THEN c \in Reserved(i) ELSE c = None,
     IF ~Unused(<<i[1], i[2], n>>) THEN api
     ELSE [api EXCEPT !.pod[<<i[1], i[2], n>>] = [NoPod EXCEPT !.here = TRUE, !.gated = TRUE, !.fin = TRUE,
                                                  !.port = IF Exposure = "HostPort" THEN c ELSE None]])
 BindClaim(c, p) == Write(<<"BindClaim", "claim", c, p>>,
-    /\ pod[p].here /\ pod[p].gated /\ ~MustEnd(p) /\ ~Named(p)
-    /\ c \in Reserved(Of(p)) /\ pod[p].port \in {None, c},
+    /\ pod[p].here /\ ~Named(p)
+    /\ \/ pod[p].gated /\ ~MustEnd(p) /\ c \in Reserved(Of(p)) /\ pod[p].port \in {None, c}
+       \/ ~pod[p].gated /\ ~Proof(p) /\ claim[c].of = Of(p) /\ claim[c].phase \in {"Reserved", "Cooling"},  \* edited
     [api EXCEPT !.claim[c].phase = "Bound", !.claim[c].pod = p])
 NamesNow(b) == {p \in Pods : p[1] = b /\ pod[p].here /\ ~pod[p].witness}
-TellsNow(b) == {p \in Pods : p[1] = b /\ pod[p].ready /\ ~MustEnd(p)}
+TellsNow(b) == {p \in Pods : p[1] = b /\ pod[p].ready /\ pod[p].record = "none" /\ ~pod[p].deleting}
 WriteStatus(b, names, tells) == Write(<<"WriteStatus", "backend", b, names, tells>>,
     backend[b].life # "gone" /\ names \subseteq {p \in Pods : p[1] = b /\ (pod[p].here \/ Named(p))} /\ tells \subseteq TellsNow(b),
     [api EXCEPT !.backend[b].named = names, !.backend[b].told = tells])
@@ -109,7 +109,7 @@ CreateService(i, c) == Write(<<"CreateService", "new", i, c>>,
     /\ \E p \in Standing(i) : claim[c].pod = p /\ Holding(c) /\ ~MustEnd(p),
     IF service[c] # None THEN api ELSE [api EXCEPT !.service[c] = i])
 Ungate(p) == Write(<<"Ungate", "pod", p>>,
-    /\ pod[p].here /\ pod[p].gated /\ ~MustEnd(p) /\ Standing(Of(p)) = {p} /\ p \in backend[p[1]].named
+    /\ pod[p].here /\ pod[p].gated /\ ~MustEnd(p) /\ Alone(p) /\ p \in backend[p[1]].named
     /\ ClaimsPort => \E c \in Ports : /\ claim[c].phase = "Bound" /\ claim[c].pod = p
                                       /\ Exposure = "NodePort" => service[c] = Of(p), [api EXCEPT !.pod[p].gated = FALSE])
 SetServing(p, on) == Write(<<"SetServing", "pod", p, on>>,
@@ -128,8 +128,8 @@ WriteStopRecord(p, whose, due) == Write(<<"WriteStopRecord", "pod", p, whose, du
     /\ CASE pod[p].record = whose -> due \/ ~pod[p].due  \* the user orders force
          [] pod[p].record = "ours" -> whose = "yielded" /\ due = pod[p].due /\ (due \/ pod[p].deleting)
          [] pod[p].record # "none" -> FALSE
-         [] whose = "ours" -> lease = p /\ due = ~pod[p].ready
-         [] whose = "foreign" -> lease # p /\ MustEnd(p) /\ due = (~pod[p].ready \/ pod[p].deleting)
+         [] whose = "ours" -> lease = p /\ (due => ~pod[p].ready)
+         [] whose = "foreign" -> lease # p /\ MustEnd(p) /\ (due => ~pod[p].ready \/ pod[p].deleting)
                                  /\ (pod[p].deleting \/ Proof(p) \/ backend[p[1]].life = "gone")
          [] OTHER -> FALSE, [api EXCEPT !.pod[p].record = whose, !.pod[p].due = due])
 Withdrawn(p) == pod[p].record # "none" /\ ~pod[p].ready /\ p \notin backend[p[1]].told
@@ -138,7 +138,7 @@ DrainServer(p) == /\ Withdrawn(p) /\ ~pod[p].deleting /\ ~pod[p].due /\ proc[p].
 DeletePod(p) == Write(<<"DeletePod", "pod", p>>,
     /\ pod[p].here
     /\ \/ /\ pod[p].gated /\ ~pod[p].deleting
-          /\ MustEnd(p) \/ (~Named(p) /\ (Standing(Of(p)) # {p} \/ ~\E c \in Reserved(Of(p)) : pod[p].port \in {None, c}))
+          /\ MustEnd(p) \/ (~Named(p) /\ (~Alone(p) \/ ~\E c \in Reserved(Of(p)) : pod[p].port \in {None, c}))
        \/ /\ ~pod[p].gated /\ ~pod[p].deleting /\ Withdrawn(p)
           /\ lease = p \/ pod[p].record # "ours" \/ (lease # None /\ ~Open(lease))  \* or by hand deleted, and taken since
           /\ pod[p].due \/ ~Up(p) \/ (proc[p].draining /\ ~proc[p].busy)
@@ -176,8 +176,7 @@ RemoveFinalizer(b) == Write(<<"RemoveFinalizer", "backend", b>>,
     /\ \A c \in Ports : claim[c].phase \in {"Bound", "Reserved"} => claim[c].of[1] # b,
     [api EXCEPT !.backend[b].life = "gone", !.backend[b].fin = FALSE])
 (* --- the cluster --------------------------------------------------------------------------------------------------- *)
-Happens(next, runs) == Becomes(next, runs, sent) /\ UNCHANGED faults
-Runs(p, new) == [proc EXCEPT ![p] = new]
+Happens(next, runs) == Becomes(next, runs, sent) /\ UNCHANGED faults    Runs(p, new) == [proc EXCEPT ![p] = new]
 Schedule(p) == pod[p].here /\ ~pod[p].gated /\ ~pod[p].bound /\ ~pod[p].deleting
     /\ Happens([api EXCEPT !.pod[p].bound = TRUE], proc)
 Start(p) == pod[p].bound /\ ~pod[p].deleting /\ pod[p].word # "rejected" /\ ~Up(p) /\ ~proc[p].lost

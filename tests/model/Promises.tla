@@ -1,8 +1,9 @@
 ------------------------------ MODULE Promises ------------------------------
 (* What must hold whatever fails, under the names of invariants.py; and what must come once faults stop, if the operator
    and the cluster go on, machines come back, and somebody vouches for those that do not. *)
-EXTENDS ModelBackend
+EXTENDS ModelBackend, TLC
 
+Alike == Permutations(Backends) \cup Permutations(Ordinals) \cup Permutations(Ports)
 Fair == /\ \A b \in Backends : WF_vars(Reconcile(b))
         /\ \A p \in Pods : WF_vars(Cluster(p))
         /\ \A c \in Ports : WF_vars(Vouch(c))
@@ -15,13 +16,15 @@ PortWithheld == ClaimsPort => \A p \in Pods : Up(p) =>
     proc[p].port # None /\ Holding(proc[p].port) /\ claim[proc[p].port].pod = p
 OneShutdownPerModel == Cardinality({p \in Pods : Open(p) /\ ~Proof(p)}) <= 1
 NoDoublePod == \A i \in Instances :
-    Cardinality({p \in Pods : Of(p) = i /\ pod[p].here /\ ~pod[p].gated /\ ~pod[p].witness /\ ~Proof(p)}) <= 1
+    Cardinality({p \in Pods : Of(p) = i /\ pod[p].here /\ ~pod[p].gated /\ ~pod[p].witness /\ ~Proof(p)})
+        <= IF Surges THEN 2 ELSE 1
 GateBeforeClaim == [][\A p \in Pods : pod[p].gated /\ pod'[p].here /\ ~pod'[p].gated =>
     p \in backend[p[1]].named /\ (ClaimsPort => Named(p))]_vars
 NeverAdvertiseDying == [][\A p \in Pods :
     /\ Drained(p) \/ (~pod[p].gated /\ ~pod[p].deleting /\ DeletedByUs(p)) =>
         ~pod[p].ready /\ p \notin backend[p[1]].told
-    /\ p \in (backend[p[1]].told)' => p \in backend[p[1]].told \/ pod[p].record = "none"]_vars
+    /\ p \in (backend[p[1]].told)' => p \in backend[p[1]].told \/ pod[p].record = "none"
+                                      \/ \E w \in sent \ sent' : w[1] = "WriteStatus" /\ p \in w[5]]_vars  \* it was late
 ForceOnlyAfterDeadline == [][\A p \in Pods : DeletedByUs(p) =>
     (proc[p].busy => pod[p].due) /\ (pod[p].deleting /\ ~pod'[p].here => Proof(p))]_vars
 EvidenceNotAbsence == [][/\ \A c \in Ports : Holding(c) /\ ~Holding(c)' => Proof(claim[c].pod)

@@ -4,7 +4,8 @@
    really runs was never recorded, so any that fits will do. A trace that is followed to its end says so. *)
 EXTENDS ModelBackend, Sequences, TLC
 
-CONSTANT Traces  \* a sequence of traces; of each, a sequence of [seen, act, outcome]
+CONSTANTS Traces,   \* a sequence of traces; of each, a sequence of [seen, act, outcome, successor]
+          Meddled   \* somebody else writes too, by no rule of ours: a person's hand, a second operator that is not told here
 VARIABLES t, n   \* the trace that is followed, and its next record
 replay == <<api, proc, sent, faults, t, n>>
 
@@ -22,6 +23,13 @@ Seen(own, claims, pods, services, holder) ==
      claim |-> claims @@ [c \in Ports |-> NoClaim], pod |-> pods @@ [p \in Pods |-> NoPod],
      service |-> services @@ [c \in Ports |-> None], lease |-> holder]
 
+(* By orders and mishaps of which the searched specification knows nothing. *)
+Extend(p, whose) == /\ pod[p].record = whose /\ pod[p].due /\ ~pod[p].deleting  \* the user orders more time
+                    /\ Becomes([api EXCEPT !.pod[p].due = FALSE], proc, sent) /\ UNCHANGED faults
+GiveUpPort(p) == /\ Exposure = "NodePort" /\ pod[p].gated /\ ~pod[p].deleting  \* a stranger's Service has its port
+                 /\ \E c \in Ports : claim[c].pod = p /\ service[c] = None
+                 /\ Becomes(Deleted(p), proc, sent) /\ UNCHANGED faults
+
 Do(w) == CASE w[1] = "AddFinalizer" -> AddFinalizer(w[3]) [] w[1] = "RemoveFinalizer" -> RemoveFinalizer(w[3])
            [] w[1] = "WriteStatus" -> WriteStatus(w[3], w[4], w[5])
            [] w[1] = "CreateClaim" -> CreateClaim(w[3], w[4]) [] w[1] = "CreatePod" -> CreatePod(w[3], w[4], w[5])
@@ -31,8 +39,9 @@ Do(w) == CASE w[1] = "AddFinalizer" -> AddFinalizer(w[3]) [] w[1] = "RemoveFinal
            [] w[1] = "RemoveClaimFinalizer" -> RemoveClaimFinalizer(w[3]) [] w[1] = "DeleteService" -> DeleteService(w[3])
            [] w[1] = "Ungate" -> Ungate(w[3]) [] w[1] = "SetServing" -> SetServing(w[3], w[4])
            [] w[1] = "RestoreMarks" -> RestoreMarks(w[3]) [] w[1] = "AcquireLease" -> AcquireLease(w[3])
-           [] w[1] = "WriteStopRecord" -> WriteStopRecord(w[3], w[4], w[5]) [] w[1] = "DrainServer" -> DrainServer(w[3])
-           [] w[1] = "DeletePod" -> DeletePod(w[3]) [] w[1] = "AbortServer" -> AbortServer(w[3])
+           [] w[1] = "WriteStopRecord" -> WriteStopRecord(w[3], w[4], w[5]) \/ (~w[5] /\ Extend(w[3], w[4]))
+           [] w[1] = "DrainServer" -> DrainServer(w[3])
+           [] w[1] = "DeletePod" -> DeletePod(w[3]) \/ GiveUpPort(w[3]) [] w[1] = "AbortServer" -> AbortServer(w[3])
            [] w[1] = "HandOver" -> HandOver(w[3]) [] w[1] = "RemovePodFinalizer" -> RemovePodFinalizer(w[3])
            [] w[1] = "ReleaseLease" -> ReleaseLease(w[3])
            [] w[1] = "Repair" -> UNCHANGED vars  \* what the specification leaves out: labels, words, which node
@@ -59,20 +68,25 @@ Towards == LET seen == Record.seen IN
     /\ api'.lease = lease \/ lease # seen.lease
 OfNeighbour(holder) == holder # None /\ holder[1] = "neighbour"
 Jump(next) == api' = next /\ UNCHANGED <<proc, sent, faults>>
+(* What is known of machines comes and goes; of a claim that cools it is forgotten. *)
+Evidence(c, given) == /\ claim[c].phase # "Free" /\ claim[c].vouched # given
+                      /\ Jump([api EXCEPT !.claim[c].vouched = given])
 Hidden == /\ n <= Len(Traces[t])
           /\ \/ \E p \in Pods : \/ Cluster(p) \/ GarbageCollect(p) \/ Outgrow(p) \/ Evict(p) \/ TearPod(p) \/ TearMarks(p)
                                 \/ Crash(p) \/ Reject(p) \/ (Record.seen.pod[p].word = "lost" /\ Lose(p))
              \/ \E b \in Backends : Delete(b) \/ TearFinalizer(b) \/ \E some \in SUBSET Ordinals : Scale(b, some)
-             \/ TearLease \/ \E c \in Ports : Vouch(c) \/ DropClaim(c) \/ DropService(c)
+             \/ TearLease \/ \E c \in Ports : DropClaim(c) \/ DropService(c) \/ Evidence(c, Record.seen.claim[c].vouched)
              \/ \E p \in Pods : pod[p].outgrown /\ Jump([api EXCEPT !.pod[p].outgrown = FALSE])  \* the wish is taken back
              \/ \E w \in sent : Do(w)  \* what was in flight lands
              \/ OfNeighbour(Record.seen.lease) /\ Jump([api EXCEPT !.lease = Record.seen.lease])
              \/ OfNeighbour(lease) /\ Jump([api EXCEPT !.lease = None])
+             \/ Record.successor /\ Reconcile("own")  \* what its predecessor did last, and did not live to tell
+             \/ Meddled /\ api # Record.seen /\ Jump(Record.seen)
           /\ Towards /\ UNCHANGED <<t, n>>
 Begin == /\ t \in DOMAIN Traces /\ n = 1 /\ sent = {} /\ faults = FaultsMax
          /\ api = Traces[t][1].seen
-         /\ proc \in [Pods -> {NoProc, [NoProc EXCEPT !.run = "up"], [NoProc EXCEPT !.run = "up", !.draining = TRUE]}]
-         /\ \A p \in Pods : proc[p] # NoProc => pod[p].bound
+         /\ \E up \in SUBSET {p \in Pods : pod[p].bound} : \E draining \in SUBSET up :
+             proc = [p \in Pods |-> IF p \in up THEN [NoProc EXCEPT !.run = "up", !.draining = p \in draining] ELSE NoProc]
          /\ \A p \in Pods : proc[p] = NoProc => ~pod[p].ready
 Done == n > Len(Traces[t]) /\ UNCHANGED replay
 Replays == Begin /\ [][Follow \/ Hidden \/ Done]_replay

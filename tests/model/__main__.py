@@ -10,9 +10,10 @@ import time
 
 from images.steps import StepError
 from modelbackend_operator.model.backend import Exposure
-from tests.model.check_trace import RefusedError, replay, traces_of
+from tests.model.check_trace import replay, traces_of
 from tests.model.mutants import MUTANTS
 from tests.model.scopes import FULL, PROMISES, QUICK, SPECIFICATION
+from tests.model.tla_trace import RefusedError
 from tests.model.tlc import Result, check
 from tests.model.traced_simulation import simulated
 

@@ -96,8 +96,8 @@ MUTANTS = (
     Mutant(
         "a stop needs no Lease",
         "OneShutdownPerModel",
-        r'[] whose = "ours" -> lease = p /\ due',
-        r'[] whose = "ours" -> MustEnd(p) /\ due',
+        r'[] whose = "ours" -> lease = p /\ (due =>',
+        r'[] whose = "ours" -> MustEnd(p) /\ (due =>',
         TWO_OF_ONE_MODEL,
     ),
     Mutant(
@@ -131,7 +131,7 @@ MUTANTS = (
     Mutant(
         "the status tells of instances that end",
         "NeverAdvertiseDying",
-        r"pod[p].ready /\ ~MustEnd(p)}",
+        r'pod[p].ready /\ pod[p].record = "none" /\ ~pod[p].deleting}',
         r"pod[p].ready}",
         ONE_HOST_PORT,
     ),

@@ -28,6 +28,7 @@ class Scope:
     ports: int = 1
     exposure: str = "HostPort"
     hands_over: bool = True
+    surges: bool = False
     faults: int = 1
     promises: tuple[str, ...] = SAFETY
 
@@ -39,14 +40,19 @@ class Scope:
             [
                 "CONSTANTS",
                 f"  Backends = {{{', '.join('ab'[: self.backends])}}}",
-                f"  Ordinals = {{{', '.join(map(str, range(self.ordinals)))}}}",
+                f"  Ordinals = {{{', '.join('ij'[: self.ordinals])}}}",
                 f"  Incarnations = {{{', '.join(map(str, range(1, self.incarnations + 1)))}}}",
                 f"  Ports = {{{', '.join('xyz'[: self.ports])}}}",
                 "  None = None",
                 f'  Exposure = "{self.exposure}"',
                 f"  HandsOver = {str(self.hands_over).upper()}",
+                f"  Surges = {str(self.surges).upper()}",
                 f"  FaultsMax = {self.faults}",
-                f"SPECIFICATION {'FairSpec' if LIVENESS in self.promises else 'Spec'}",
+                *(
+                    ["SPECIFICATION FairSpec"]
+                    if LIVENESS in self.promises
+                    else ["SPECIFICATION Spec", "SYMMETRY Alike"]
+                ),
                 *([f"INVARIANTS {' '.join(invariants)}"] if invariants else []),
                 *([f"PROPERTIES {' '.join(properties)}"] if properties else []),
             ]
@@ -65,7 +71,9 @@ TWO_OF_ONE_MODEL = Scope(
 ENDS = Scope("everything ends, any one fault", exposure="NodePort", promises=(LIVENESS,))
 ENDS_WAITING = replace(ENDS, name="everything ends, and nothing is handed over", hands_over=False)
 
-QUICK = (ONE_NODE_PORT, TWO_OF_ONE_MODEL, ENDS)
+SURGE = Scope("one backend that surges, no port, any one fault", ports=0, exposure="ClusterIP", surges=True)
+
+QUICK = (ONE_NODE_PORT, TWO_OF_ONE_MODEL, ENDS, SURGE)
 """For every test run: under two minutes on two cores."""
 FULL = (
     *QUICK,
@@ -73,6 +81,7 @@ FULL = (
     TWO_FOR_ONE_PORT,
     ENDS_WAITING,
     Scope("one backend, two ports", ports=2),
+    Scope("one backend that surges from port to port", ports=2, surges=True),
     Scope(
         "one backend of two instances, no port, no fault",
         ordinals=2,

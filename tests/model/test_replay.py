@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.model.__main__ import actions_declared
-from tests.model.check_trace import RefusedError, Trace, followed, replay, traces_of
+from tests.model.check_trace import followed, replay, traces_of
 from tests.model.scopes import SPECIFICATION
+from tests.model.tla_trace import RefusedError, Trace
 from tests.model.walks import WALKS, whole_life
 
 Lines = list[dict[str, Any]]

@@ -10,9 +10,9 @@ from modelbackend_operator.actions import Action
 from modelbackend_operator.invariants import ON_SNAPSHOT, ON_STEP
 from tests.model import lifecycle
 from tests.model.__main__ import actions_declared
-from tests.model.check_trace import LEFT_OUT
 from tests.model.mutants import MUTANTS, Mutant
 from tests.model.scopes import LIVENESS, SAFETY, SPECIFICATION
+from tests.model.tla_trace import LEFT_OUT
 
 README = (Path(__file__).parent / "README.md").read_text()
 ROWS = [
