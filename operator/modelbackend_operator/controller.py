@@ -34,7 +34,9 @@ log = logging.getLogger(__name__)
 class Watcher(Protocol):
     """Who hears of every step, and of every look that finds nothing to write: the trace, the metrics."""
 
-    def step(self, observation: Observation, action: Action, outcome: Outcome) -> None: ...
+    def step(
+        self, observation: Observation, action: Action, outcome: Outcome, decided_at: datetime | None = None, /
+    ) -> None: ...
 
     def settled(self, observation: Observation) -> None: ...
 
@@ -128,9 +130,10 @@ class Controller:
         return observation, decide(observation, self._now())
 
     async def _act(self, observation: Observation, action: Action) -> Outcome:
+        decided_at = self._now()
         outcome = await self._cluster.apply(action)
         for watcher in self._watchers:
-            watcher.step(observation, action, outcome)
+            watcher.step(observation, action, outcome, decided_at)
         if isinstance(outcome, Applied):
             for event in events_of(action, observation):
                 await self._cluster.post_event(event)

@@ -158,7 +158,9 @@ class Metrics:
     def settled(self, observation: Observation) -> None:
         """A look that finds nothing to write is counted with its reconcile."""
 
-    def step(self, observation: Observation, action: Action, outcome: Outcome) -> None:
+    def step(
+        self, observation: Observation, action: Action, outcome: Outcome, _decided_at: datetime | None = None
+    ) -> None:
         self._steps.labels(type(action).__name__, type(outcome).__name__).inc()
         if not isinstance(outcome, Applied):
             return

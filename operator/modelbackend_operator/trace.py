@@ -33,9 +33,14 @@ class Trace:
         self._now = now
         self._unsettled: set[str] = set()
 
-    def step(self, observation: Observation, action: Action, outcome: Outcome) -> None:
-        """`key` is the backend's uid; `target` the object written; `live` whether it was decided from a live read."""
-        backend = observation.backend
+    def step(
+        self, observation: Observation, action: Action, outcome: Outcome, decided_at: datetime | None = None
+    ) -> None:
+        """`key` is the backend's uid; `target` the object written; `live` whether it was decided from a live read.
+
+        What is due is told as of the decision: a deadline may pass while the write is under way.
+        """
+        backend, now = observation.backend, decided_at or self._now()
         self._unsettled.add(observation.backend_uid)
         self._log.info(
             "step",
@@ -48,8 +53,8 @@ class Trace:
             live=observation.live,
             outcome=type(outcome).__name__,
             message=getattr(outcome, "message", None),
-            written=written_by(action, self._now()),
-            seen=abstract(observation, self._now()),
+            written=written_by(action, now),
+            seen=abstract(observation, now),
         )
 
     def settled(self, observation: Observation) -> None:

@@ -96,7 +96,7 @@ class Steps:
 
     def settled(self, _: Observation) -> None: ...
 
-    def step(self, _: Observation, action: Action, outcome: Outcome) -> None:
+    def step(self, _: Observation, action: Action, outcome: Outcome, _decided_at: object = None) -> None:
         self.seen.append((type(action).__name__, type(outcome).__name__))
 
 

@@ -81,6 +81,12 @@ def test_a_line_holds_what_was_seen_as_the_specification_names_it() -> None:
     assert json.loads(json.dumps(seen)) == seen
 
 
+def test_what_is_due_is_told_as_of_the_decision_also_when_the_write_takes_long() -> None:
+    lines, pod = Lines(), a_draining_pod()
+    Trace(lines, now=lambda: later(3600)).step(bound(pod), DeletePod(pod, 15), Applied(), later(0))
+    assert [seen["due"] for seen in lines.written[0]["seen"]["pods"]] == [False]
+
+
 def test_a_step_is_one_json_line_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
