@@ -440,6 +440,13 @@ def test_a_running_instance_whose_port_a_foreign_service_took_is_not_ended_for_i
     assert wait.reason == "PortInUse"
 
 
+def test_the_service_of_an_earlier_start_that_is_being_deleted_is_seen_gone_before_the_gate_opens() -> None:
+    world = bound(a_gated_pod())
+    ending = replace(world, services=(*world.services[:1], a_service(terminating=True)))
+    wait = wait_of(ending)
+    assert (wait.reason, wait.message) == ("Starting", "Service smollm2-0 of an earlier start is being deleted")
+
+
 # -- when nothing may be started --------------------------------------------------------------------------------------
 
 

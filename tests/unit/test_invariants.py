@@ -34,6 +34,7 @@ from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.stop import Cut
 from tests.unit.builders import (
     BACKEND_UID,
+    NODE,
     NOW,
     POD_UID,
     PORT,
@@ -74,7 +75,7 @@ BROKEN: dict[str, tuple[Snapshot, str]] = {
         "pods ['p-uid', 'p-2'] run behind port 30007",
     ),
     "PortWithheld": (
-        a_snapshot(a_world(claims=[a_claim(ClaimPhase.COOLING)]), processes=(ALIVE,)),
+        a_snapshot(a_world(claims=[a_claim(ClaimPhase.COOLING, node=NODE)]), processes=(ALIVE,)),
         "pod p-uid runs behind port 30007, which no claim holds for it",
     ),
     "OneShutdownPerModel": (
@@ -92,6 +93,12 @@ KEPT: dict[str, Snapshot] = {
     "a port withheld behind a process whose pod vanished": a_snapshot(
         a_world(claims=[a_claim(ClaimPhase.WITHHELD)]), processes=(ALIVE,)
     ),
+    "a port whose holder was taken for ended with its Node": a_snapshot(
+        a_world(claims=[a_claim(ClaimPhase.COOLING, node=NODE, removed_nodes=(NODE,))]), processes=(ALIVE,)
+    ),
+    "one whose holder's machine is back, before that is written": a_snapshot(
+        a_world(claims=[a_claim(ClaimPhase.COOLING, node=NODE, returned=True)]), processes=(ALIVE,)
+    ),
     "one shutdown while another is proven": a_snapshot(
         bound(a_draining_pod()), neighbours(a_world(pods=[an_ended_pod("p-2")]))
     ),
@@ -108,6 +115,9 @@ KEPT: dict[str, Snapshot] = {
     ),
     "one shutdown beside one that was handed over": a_snapshot(
         bound(a_draining_pod()), neighbours(a_world(pods=[a_terminating_pod("p-2", handed_over=NOW)]))
+    ),
+    "a pod beside the one that it takes the place of": a_snapshot(
+        bound(a_serving_pod(), a_serving_pod("p-2", replaces=POD_UID))
     ),
     "a pod behind its gate beside one that ends": a_snapshot(a_world(pods=[a_gated_pod("p-2"), a_terminating_pod()])),
 }
