@@ -71,7 +71,7 @@ def test_the_ledger_shows_a_withheld_port_and_why_finds_it_when_its_backend_is_g
 ) -> None:
     port, uid = withheld_claim(api_server, shell.namespace, "departed")
     lines = shell.shows("ports", "--withheld").splitlines()
-    assert any(line.split()[:3] == [str(port), "Withheld", f"{shell.namespace}/departed"] for line in lines)
+    assert any(line.split()[:4] == [str(port), "Grpc", "Withheld", f"{shell.namespace}/departed"] for line in lines)
     assert uid in shell.shows("ports", "-o", "wide")
     (cause,) = json.loads(shell.shows("why", "departed", "-o", "json"))
     assert cause["subject"] == f"port {port}"
