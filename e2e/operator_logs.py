@@ -13,10 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from e2e.api import Api
-from e2e.kubectl import INTERRUPTED, until
+from e2e.kubectl import until
 
 SELECTOR = "app.kubernetes.io%2Fname%3Dmodelbackend-operator"
 RETRY_SECONDS = 0.5
+REST_SECONDS = 30
 
 
 @contextmanager
@@ -31,8 +32,8 @@ def operator_logs_kept(api: Api, namespace: str, folder: Path) -> Iterator[Path]
     growing = set[Path]()
     threading.Thread(target=_keep_all, args=(api, namespace, folder, growing, stopping), daemon=True).start()
     yield folder
-    if not INTERRUPTED.is_set():
-        until("what the operators are at is told to its end", lambda: not any(map(_unsettled, growing.copy())))
+    with suppress(AssertionError):  # who follows the traces is told what is unfinished
+        until("they rest", lambda: not any(map(_unsettled, growing.copy())), timeout_seconds=REST_SECONDS)
     stopping.set()
 
 
