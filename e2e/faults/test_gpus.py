@@ -1,4 +1,4 @@
-"""Devices that are few, fall ill or are still in use: who gets them when, and what is said meanwhile.
+"""Devices that are few, fall ill, come late or are still in use: who gets them when, and what is said meanwhile.
 
 The devices are fake (`nvidia.com/gpu` of e2e/cluster/tools/cmd/fake-gpu); the scheduler, the kubelet and its device
 manager, which decide who gets one, are real.
@@ -9,15 +9,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from e2e.backends import SMOLLM2, STREAM, STREAM_SECONDS, WEIGHTS, Backend, generate, stream
+from e2e.backends import SMOLLM2, STREAM, STREAM_SECONDS, WEIGHTS, Backend, generate, port_of, stream
 from e2e.faults.conftest import Watchdog
-from e2e.faults.nodes import GPU
+from e2e.faults.nodes import GPU, Machine, on
 from e2e.kubectl import Kubectl, until
 
 Make = Callable[..., Backend]
 
 UNHEALTHY = "fake-gpu.modelbackend.dev/unhealthy"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
+PLUGIN = ("daemonset/fake-gpu", "-n", "kube-system")
 ALL = ("gpu-0", "gpu-1", "gpu-2", "gpu-3")
 
 
@@ -103,3 +104,34 @@ def test_more_devices_than_there_are_is_told_in_the_schedulers_words_and_less_re
     assert f"Insufficient {GPU}" in one.until_stalled("Unschedulable")
     kubectl.patch("modelbackend", one.name, one.namespace, {"spec": asking(2)})
     one.until_ready()
+
+
+@pytest.fixture
+def plugin_elsewhere(kubectl: Kubectl, machine: Machine) -> Iterator[None]:
+    """The machine's device plugin is not started."""
+    kubectl.patch("daemonset", "fake-gpu", "kube-system", plugin_on({"kubernetes.io/hostname": machine.other}))
+    until("the machine has no devices", lambda: offered(kubectl, machine.name) == 0)
+    yield
+    kubectl.patch("daemonset", "fake-gpu", "kube-system", plugin_on(None))
+
+
+def plugin_on(nodes: dict[str, str] | None) -> dict[str, object]:
+    return {"spec": {"template": {"spec": {"nodeSelector": nodes}}}}
+
+
+@pytest.mark.node_faults
+def test_a_plugin_that_comes_late_after_a_reboot_costs_a_pod_and_never_its_port(
+    kubectl: Kubectl, backend: Make, machine: Machine, watchdog: Watchdog, request: pytest.FixtureRequest
+) -> None:
+    """The kubelet is back before it knows of devices, and refuses the pod that had one (UnexpectedAdmissionError)."""
+    one = backend("gpu-late", **on(machine))
+    address, uid = one.until_ready(), one.uid
+    request.getfixturevalue("plugin_elsewhere")
+    assert one.until_ready() == address, "what runs keeps its device"
+    machine.die()
+    machine.come_back()
+    assert GPU in one.until_stalled("Unschedulable")
+    kubectl.patch("daemonset", "fake-gpu", "kube-system", plugin_on(None))
+    until("the machine has its devices", lambda: offered(kubectl, machine.name) == len(ALL))
+    assert port_of(one.until_ready()) == port_of(address)
+    assert watchdog.together(uid) == []
