@@ -171,6 +171,8 @@ def _breaches_of_write(world: _World, version: Version, before: Mapping[str, Any
     if key not in world.looks:
         return
     for action in _writes(version, before):
+        if isinstance(action, DeletePod) and _is_garbage_collection(world.looks[key], version, action):
+            continue
         now, truth = datetime.now(UTC), world.snapshot(())
         looks = world.looks_before(key, version.seen_at)
         sentences = [set(breaches_of_step(Step(truth, look, action, now))) for look in looks]
@@ -179,6 +181,11 @@ def _breaches_of_write(world: _World, version: Version, before: Mapping[str, Any
 
 def _key(version: Version) -> str:
     return str(version.raw["spec"]["backend"]["uid"]) if version.kind is Kind.CLAIM else owner_uid(version.raw)
+
+
+def _is_garbage_collection(look: Observation, version: Version, action: DeletePod) -> bool:
+    """Of a pod whose owner is gone (somebody stripped its finalizer), with the grace that the pod itself asks for."""
+    return look.backend is None and action.grace_seconds == version.raw["spec"].get("terminationGracePeriodSeconds")
 
 
 def _asked_grace_seconds(pod: Pod, after: Pod) -> int:

@@ -2,8 +2,7 @@
 
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeGuard, assert_never
@@ -18,11 +17,11 @@ from modelbackend_operator.actions import (
     DrainServer,
     RemakeToken,
 )
-from modelbackend_operator.api import API_VERSION, MANAGED_BY, Condition, InstancePhase
 from modelbackend_operator.cache import Cache, Keys
 from modelbackend_operator.cluster import ClusterUnavailable
 from modelbackend_operator.decide import servers_to_ask
 from modelbackend_operator.drain_client import DrainClient, control_token
+from modelbackend_operator.event_object import event_object, namespace_of_events
 from modelbackend_operator.events import Event
 from modelbackend_operator.evidence import ports_to_ask
 from modelbackend_operator.foreign_ports import ForeignPorts
@@ -31,7 +30,6 @@ from modelbackend_operator.kubernetes_api import KindRefusedError, KubernetesApi
 from modelbackend_operator.live_read import read_live, refresh
 from modelbackend_operator.manifests import control_secret
 from modelbackend_operator.model.backend import Backend
-from modelbackend_operator.model.claim import ClaimPhase
 from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.model.server import ServerReport, TokenRefused
@@ -42,7 +40,6 @@ from modelbackend_operator.reasons import Reason
 from modelbackend_operator.settings import Settings
 from modelbackend_operator.snapshot import namespace_of, observation_of
 from modelbackend_operator.still_answering import still_answering
-from modelbackend_operator.timestamps import parse_time, rfc3339
 from modelbackend_operator.write import Verb, Write
 
 BUDGET_REFUSED_SECONDS = 300
@@ -140,30 +137,6 @@ class KubernetesCluster:
     def known(self, kind: Kind) -> tuple[Raw, ...]:
         """Every object of a kind, as it was seen last."""
         return tuple(self._cache.all(kind))
-
-    def claim_phases(self) -> Mapping[str, int]:
-        """How many claims there are, by phase."""
-        return Counter(raw.get("status", {}).get("phase", "Reserved") for raw in self._cache.all(Kind.CLAIM))
-
-    def ports_withheld(self) -> Mapping[str, int]:
-        """How many claims are withheld, by the reason they give."""
-        statuses = (raw.get("status", {}) for raw in self._cache.all(Kind.CLAIM))
-        return Counter(s.get("reason") or "Unknown" for s in statuses if s.get("phase") == ClaimPhase.WITHHELD)
-
-    def unconfirmed(self) -> int:
-        """As the statuses of all backends tell it."""
-        told = (raw.get("status", {}).get("instances") or () for raw in self._cache.all(Kind.BACKEND))
-        return sum(entry.get("phase") == InstancePhase.UNCONFIRMED for entries in told for entry in entries)
-
-    def stalled(self) -> Mapping[str, int]:
-        """How many backends wait for a person, by the reason that their statuses give."""
-        told = (raw.get("status", {}).get("conditions") or () for raw in self._cache.all(Kind.BACKEND))
-        return Counter(c["reason"] for conditions in told for c in conditions if c["type"] == Condition.STALLED)
-
-    def oldest_deletion_seconds(self, now: datetime) -> float:
-        """Since the deletion of the backend that has been waiting longest for its end; 0 while none waits."""
-        times = (parse_time(raw["metadata"].get("deletionTimestamp")) for raw in self._cache.all(Kind.BACKEND))
-        return max((max(0.0, (now - since).total_seconds()) for since in times if since), default=0.0)
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -302,8 +275,8 @@ class KubernetesCluster:
         return owner_uid(raw) if raw is not None else ""
 
     async def post_event(self, event: Event) -> None:
-        path = f"/api/v1/namespaces/{_namespace_of(event)}/events"
-        answer = await self._api.call("POST", path, body=_event_body(event, datetime.now(UTC)))
+        body = event_object(event, datetime.now(UTC))
+        answer = await self._api.call("POST", f"/api/v1/namespaces/{namespace_of_events(event)}/events", body=body)
         if not answer.ok:
             log.info("Event %s of %s/%s is lost: %s", event.reason, event.namespace, event.name, answer.message)
 
@@ -317,33 +290,3 @@ def _node_ports(service: Raw) -> set[int]:
     spec = service.get("spec", {})
     numbers = [port.get("nodePort") for port in spec.get("ports") or ()] + [spec.get("healthCheckNodePort")]
     return {number for number in numbers if number}
-
-
-def _namespace_of(event: Event) -> str:
-    """Events are namespaced; those of objects that are in no namespace are kept in this one."""
-    return event.namespace or "default"
-
-
-def _event_body(event: Event, now: datetime) -> dict[str, object]:
-    moment = rfc3339(now)
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": f"{event.name[:200]}.{time.time_ns():x}", "namespace": _namespace_of(event)},
-        "involvedObject": {
-            "apiVersion": API_VERSION,
-            "kind": event.kind,
-            "namespace": event.namespace,
-            "name": event.name,
-            "uid": event.uid,
-        },
-        "type": event.type,
-        "reason": event.reason,
-        "message": event.message[:1024],
-        "source": {"component": MANAGED_BY},
-        "reportingComponent": MANAGED_BY,
-        "reportingInstance": "",
-        "firstTimestamp": moment,
-        "lastTimestamp": moment,
-        "count": 1,
-    }

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from modelbackend_operator.census import Census
 from modelbackend_operator.control_key import control_key
 from modelbackend_operator.controller import Controller
 from modelbackend_operator.drain_client import Address, DrainClient, pod_address
@@ -94,17 +95,18 @@ async def _assemble(
     controller = Controller(cluster, watchers=(Trace(), metrics), may_act=lambda: leadership.is_leader)
     resync = Resync(cluster.read_all, enqueue, period_seconds=settings.resync_seconds, backoff=backoff)
     health.resync = resync
+    census = Census(cluster.known)
     metrics.watch(
         queue_depth=lambda: queue.depth,
         queue_oldest_seconds=lambda: queue.oldest_seconds,
         resync_age_seconds=lambda: resync.age_seconds,
         loop_lag_seconds=lambda: health.loop_lag_seconds,
         is_leader=lambda: leadership.is_leader,
-        claims=cluster.claim_phases,
-        ports_withheld=cluster.ports_withheld,
-        unconfirmed=cluster.unconfirmed,
-        stalled=cluster.stalled,
-        oldest_deletion_seconds=lambda: cluster.oldest_deletion_seconds(datetime.now(UTC)),
+        claims=census.claim_phases,
+        ports_withheld=census.ports_withheld,
+        unconfirmed=census.unconfirmed,
+        stalled=census.stalled,
+        oldest_deletion_seconds=lambda: census.oldest_deletion_seconds(datetime.now(UTC)),
     )
     return Parts(api, cluster, queue, partial(_timed, controller, metrics), resync, health, leadership)
 

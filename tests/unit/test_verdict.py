@@ -14,6 +14,7 @@ from modelbackend_operator.kinds import Kind
 
 Raw = dict[str, Any]
 PORT = 30007
+GRACE_SECONDS = 615
 FINALIZERS = {"finalizers": ["modelbackend.dev/termination"]}
 ENDED = {"name": "server", "containerID": "c", "state": {"terminated": {"exitCode": 0}}}
 RUNNING = {"name": "server", "containerID": "c", "state": {"running": {}}}
@@ -60,7 +61,7 @@ def a_pod(
     gates = {"schedulingGates": [{"name": "modelbackend.dev/claim"}]} if gated else {"nodeName": "node-1"}
     return {
         "metadata": {**named, **FINALIZERS, "creationTimestamp": NOW, **metadata},
-        "spec": gates,
+        "spec": {**gates, "terminationGracePeriodSeconds": GRACE_SECONDS},
         "status": status or {"phase": "Running", "containerStatuses": [RUNNING]},
     }
 
@@ -151,6 +152,30 @@ def test_a_release_without_proof_is_noticed() -> None:
 def test_a_backend_that_goes_before_its_pods_is_noticed() -> None:
     gone = a_backend(deletionTimestamp=NOW)
     assert a_life().add(Kind.BACKEND, gone, deleted=True).breaches() == {"FinalizerLast"}
+
+
+@pytest.mark.parametrize(
+    ("backend_is_gone", "grace_seconds", "noticed"),
+    [
+        pytest.param(True, GRACE_SECONDS, set(), id="garbage collection of what a torn out backend leaves"),
+        pytest.param(True, 30, {"NeverAdvertiseDying"}, id="of a backend that is gone, with a grace of the operator's"),
+        pytest.param(False, GRACE_SECONDS, {"NeverAdvertiseDying"}, id="of a backend that is there"),
+    ],
+)
+def test_a_pod_that_is_deleted_before_it_is_withdrawn_is_noticed_unless_its_owner_was_torn_out(
+    backend_is_gone: bool, grace_seconds: int, noticed: set[str]
+) -> None:
+    status = {
+        "phase": "Running",
+        "containerStatuses": [RUNNING],
+        "conditions": [{"type": "modelbackend.dev/serving", "status": "True"}],
+    }
+    stopping = {"annotations": {"modelbackend.dev/stop": STOP}, "status": status}
+    seen = a_life().add(Kind.POD, a_pod(**stopping))
+    if backend_is_gone:
+        seen.add(Kind.BACKEND, a_backend(deletionTimestamp=NOW, finalizers=[]), deleted=True)
+    seen.add(Kind.POD, a_pod(**stopping, deletionTimestamp=NOW, deletionGracePeriodSeconds=grace_seconds))
+    assert seen.breaches(process(), by_hand=("b",)) == noticed
 
 
 def test_two_pods_of_one_instance_are_noticed() -> None:
