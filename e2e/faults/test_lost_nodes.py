@@ -95,7 +95,7 @@ def test_the_same_boot_of_a_machine_proves_nothing_of_a_pod_that_was_torn_out(
     give_up(kubectl, watchdog, f"port-{port}")
 
 
-def test_a_drained_node_lets_its_stream_end_and_the_instance_goes_elsewhere_with_its_port(
+def test_an_instance_of_a_drained_node_goes_elsewhere_with_its_port(
     kubectl: Kubectl, backend: Make, machine: Machine, watchdog: Watchdog
 ) -> None:
     one = backend("evicted", model=EVERYWHERE, affinity=prefer(machine))
