@@ -38,7 +38,7 @@ def believer(
 
 
 def told_of_return(watchdog: Watchdog, port: int) -> bool:
-    """In any version of the claim, which may go once that is told."""
+    """In any version of the claim."""
     claims = (version.raw for version in watchdog.history.versions if version.kind is Kind.CLAIM)
     told = (claim.get("status", {}).get("history", ()) for claim in claims if claim["spec"]["port"] == port)
     return any(past.get("returned") for history in told for past in history)
@@ -64,5 +64,8 @@ def test_a_removed_node_is_proof_where_the_cluster_says_so_but_not_while_its_ser
     assert until_released(watchdog, port, pod_uid) == "NodeRemoved"
     machine.come_back()
     until("its return is told", lambda: told_of_return(watchdog, port))
+    until("nothing proves the end any more", lambda: claim_on(kubectl, port).get("reason") == "NodeReturned")
+    assert claim_on(kubectl, port)["phase"] == "Withheld"
+    kubectl.run("annotate", "portclaim", f"port-{port}", f"modelbackend.dev/attest={pod_uid} the machine was looked at")
     until("the port is free", lambda: not claim_on(kubectl, port))
     assert believer.lives == 1
