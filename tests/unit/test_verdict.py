@@ -170,7 +170,7 @@ def test_a_pod_that_is_deleted_before_it_is_withdrawn_is_noticed_unless_its_owne
         "containerStatuses": [RUNNING],
         "conditions": [{"type": "modelbackend.dev/serving", "status": "True"}],
     }
-    stopping = {"annotations": {"modelbackend.dev/stop": STOP}, "status": status}
+    stopping: Raw = {"annotations": {"modelbackend.dev/stop": STOP}, "status": status}
     seen = a_life().add(Kind.POD, a_pod(**stopping))
     if backend_is_gone:
         seen.add(Kind.BACKEND, a_backend(deletionTimestamp=NOW, finalizers=[]), deleted=True)
