@@ -280,8 +280,8 @@ def test_nothing_is_started_for_what_is_to_end_or_cannot_be_honoured(world: Obse
 
 
 def _starts(action: Action) -> bool:
-    """To bind a claim to the pod that it names already is to put the ledger right."""
-    repairs = isinstance(action, do.BindClaim) and action.claim.pod_uid == action.pod.ref.uid
+    """To bind a claim to the pod that it names already, or to one that is past its gate, is to put the ledger right."""
+    repairs = isinstance(action, do.BindClaim) and (action.claim.pod_uid == action.pod.ref.uid or not action.pod.gated)
     return isinstance(action, STARTING) and not repairs
 
 
