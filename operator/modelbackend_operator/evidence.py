@@ -33,12 +33,13 @@ class Trail:
 
 def trail_of_pod(observation: Observation, pod: Pod) -> Trail:
     claim = claim_naming(observation, pod)
-    if claim is not None and trail_of_claim(observation, claim).node is not None:
-        return replace(trail_of_claim(observation, claim), object_is_gone=False)
+    told = trail_of_claim(observation, claim) if claim is not None else None
+    if told is not None and told.node is not None:
+        return replace(told, object_is_gone=False)
     node = observation.nodes.get(pod.node)
     recorded = NodeId(pod.node, node.uid if node is not None else "", "") if pod.node else None
-    if claim is not None:
-        word = trail_of_claim(observation, claim).attestation
+    if told is not None:
+        word = told.attestation
     else:
         word = observation.backend.attestation if observation.backend is not None else pod.attestation
     return Trail(pod.ref.uid, False, recorded, attestation=word)
