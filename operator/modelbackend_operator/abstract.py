@@ -16,6 +16,7 @@ from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod, PodPhase
 from modelbackend_operator.model.stop import StopRecord
 from modelbackend_operator.proof import evidence_of_end, rejected_at_admission
+from modelbackend_operator.restarts import given_up
 
 Abstract = dict[str, Any]
 
@@ -86,7 +87,9 @@ def _word(pod: Pod) -> str:
         return "rejected"
     if pod.deleting and pod.node and evidence_of_end(pod) is not None:
         return "ended"
-    return "lost" if pod.removed_by_pod_gc else "none"
+    if pod.removed_by_pod_gc:
+        return "lost"
+    return "failed" if given_up(pod) else "none"
 
 
 def _is_outgrown(observation: Observation, pod: Pod, now: datetime) -> bool:

@@ -77,7 +77,8 @@ def _new_port(observation: Observation, backend: Backend, ordinal: int, role: Po
     pinned = backend.pin(role)
     if pinned is not None:
         return _pinned(observation, role, pinned, own.get(pinned))
-    promised = {port for port in found.values() if isinstance(port, int)} | {backend.pin(other) for other in PortRole}
+    pins = {backend.pin(other) for other in backend.roles}
+    promised = pins | {port for port in found.values() if isinstance(port, int)}
     for port in _probed(observation, backend, ordinal):
         if port not in observation.ports.taken and port not in own and port not in promised:
             return port

@@ -43,12 +43,12 @@ Holding(c) == claim[c].phase \in {"Bound", "Withheld"}
 Named(p) == \E c \in Ports : Holding(c) /\ claim[c].pod = p
 Reserved(i) == {c \in Ports : claim[c].phase = "Reserved" /\ claim[c].of = i /\ ~claim[c].going}
 (* proof.py: never started, or ended by the kubelet's word on a deleted pod, or vouched for by evidence that outlives
-   the object. A missing pod, a `crashed` on a living one, and PodGC's `lost` are none. *)
+   the object. A missing pod, a `crashed` or `failed` on a living one, and PodGC's `lost` are none. *)
 Proof(p) == \/ pod[p].deleting /\ (~pod[p].bound \/ pod[p].word = "ended")
             \/ pod[p].word = "rejected"
-            \/ \E c \in Ports : claim[c].pod = p /\ claim[c].vouched
+            \/ (pod[p].deleting \/ ~pod[p].here) /\ \E c \in Ports : claim[c].pod = p /\ claim[c].vouched
 MustEnd(p) == \/ pod[p].record # "none" \/ lease = p  \* points of no return
-              \/ pod[p].deleting \/ ~Wanted(Of(p)) \/ pod[p].outgrown \/ pod[p].word = "rejected"
+              \/ pod[p].deleting \/ ~Wanted(Of(p)) \/ pod[p].outgrown \/ pod[p].word \in {"rejected", "failed"}
               \/ ClaimsPort /\ ~pod[p].gated /\ ~Named(p)
 (* Surge: the only pod of its instance serves an earlier spec, and its end has not begun; the next may start beside it. *)
 Outdated(p) == Surges /\ pod[p].outgrown /\ pod[p].ready /\ pod[p].record = "none" /\ ~pod[p].deleting /\ lease # p
@@ -123,13 +123,14 @@ AcquireLease(p) == Write(<<"AcquireLease", "new", p>>,
     /\ ~Proof(p) /\ backend[p[1]].life # "gone"
     /\ lease = None /\ (Open(p) \/ \A q \in Pods : ~Open(q)),
     IF lease = None THEN [api EXCEPT !.lease = p] ELSE api)
+Undrained(p) == ~pod[p].ready \/ pod[p].deleting \/ backend[p[1]].life = "gone"  \* no time is left to it
 WriteStopRecord(p, whose, due) == Write(<<"WriteStopRecord", "pod", p, whose, due>>,
     /\ pod[p].here /\ ~pod[p].gated
     /\ CASE pod[p].record = whose -> due \/ ~pod[p].due  \* the user orders force
          [] pod[p].record = "ours" -> whose = "yielded" /\ due = pod[p].due /\ (due \/ pod[p].deleting)
          [] pod[p].record # "none" -> FALSE
-         [] whose = "ours" -> lease = p /\ (due => ~pod[p].ready)
-         [] whose = "foreign" -> lease # p /\ MustEnd(p) /\ (due => ~pod[p].ready \/ pod[p].deleting)
+         [] whose = "ours" -> lease = p /\ (due => Undrained(p))
+         [] whose = "foreign" -> lease # p /\ MustEnd(p) /\ (due => Undrained(p))
                                  /\ (pod[p].deleting \/ Proof(p) \/ backend[p[1]].life = "gone")
          [] OTHER -> FALSE, [api EXCEPT !.pod[p].record = whose, !.pod[p].due = due])
 Withdrawn(p) == pod[p].record # "none" /\ ~pod[p].ready /\ p \notin backend[p[1]].told
@@ -179,7 +180,7 @@ RemoveFinalizer(b) == Write(<<"RemoveFinalizer", "backend", b>>,
 Happens(next, runs) == Becomes(next, runs, sent) /\ UNCHANGED faults    Runs(p, new) == [proc EXCEPT ![p] = new]
 Schedule(p) == pod[p].here /\ ~pod[p].gated /\ ~pod[p].bound /\ ~pod[p].deleting
     /\ Happens([api EXCEPT !.pod[p].bound = TRUE], proc)
-Start(p) == pod[p].bound /\ ~pod[p].deleting /\ pod[p].word # "rejected" /\ ~Up(p) /\ ~proc[p].lost
+Start(p) == pod[p].bound /\ ~pod[p].deleting /\ pod[p].word \notin {"rejected", "failed"} /\ ~Up(p) /\ ~proc[p].lost
     /\ LET behind == {c \in Ports : Holding(c) /\ claim[c].pod = p} IN
        Happens(api, Runs(p, [NoProc EXCEPT !.run = "up", !.port =
            IF pod[p].port # None \/ behind = {} THEN pod[p].port ELSE CHOOSE c \in behind : TRUE]))
@@ -213,8 +214,9 @@ TearMarks(p) == pod[p].fin /\ Fault(IF pod[p].deleting /\ ~pod[p].bound THEN Rem
                                     ELSE [api EXCEPT !.pod[p].fin = FALSE], proc)
 Crash(p) == proc[p].run = "up" /\ pod[p].here /\ ~pod[p].deleting /\ pod[p].word = "none"
     /\ Fault([api EXCEPT !.pod[p].word = "crashed"], Runs(p, [proc[p] EXCEPT !.busy = FALSE, !.draining = FALSE]))
-Reject(p) == pod[p].bound /\ proc[p].run = "never" /\ ~pod[p].deleting /\ pod[p].word = "none"
-    /\ Fault([api EXCEPT !.pod[p].word = "rejected"], Runs(p, [proc[p] EXCEPT !.run = "over"]))
+Reject(p) == pod[p].bound /\ ~pod[p].deleting /\ pod[p].word = "none"  \* a restarted kubelet refuses what ran before, too
+    /\ LET told == [api EXCEPT !.pod[p].word = IF proc[p].run = "never" THEN "rejected" ELSE "failed"] IN
+       Fault(told, Runs(p, [proc[p] EXCEPT !.run = "over", !.busy = FALSE])) \/ (Up(p) /\ Fault(told, proc))
 Lose(p) == pod[p].bound /\ ~proc[p].lost /\ Fault(api, Runs(p, [proc[p] EXCEPT !.lost = TRUE]))
 GarbageCollect(p) == pod[p].here /\ proc[p].lost /\ pod[p].word \in {"none", "crashed"}
     /\ Happens([api EXCEPT !.pod[p].word = "lost", !.pod[p].deleting = TRUE], proc)

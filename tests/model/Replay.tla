@@ -29,12 +29,14 @@ Extend(p, whose) == /\ pod[p].record = whose /\ pod[p].due /\ ~pod[p].deleting  
 GiveUpPort(p) == /\ Exposure = "NodePort" /\ pod[p].gated /\ ~pod[p].deleting  \* a stranger's Service has its port
                  /\ \E c \in Ports : claim[c].pod = p /\ service[c] = None
                  /\ Becomes(Deleted(p), proc, sent) /\ UNCHANGED faults
+WithholdAgain(c) == /\ claim[c].phase = "Cooling" /\ ~claim[c].vouched  \* the machine that was said to be removed is back
+                    /\ Becomes([api EXCEPT !.claim[c].phase = "Withheld"], proc, sent) /\ UNCHANGED faults
 
 Do(w) == CASE w[1] = "AddFinalizer" -> AddFinalizer(w[3]) [] w[1] = "RemoveFinalizer" -> RemoveFinalizer(w[3])
            [] w[1] = "WriteStatus" -> WriteStatus(w[3], w[4], w[5])
            [] w[1] = "CreateClaim" -> CreateClaim(w[3], w[4]) [] w[1] = "CreatePod" -> CreatePod(w[3], w[4], w[5])
            [] w[1] = "CreateService" -> CreateService(w[3], w[4]) [] w[1] = "BindClaim" -> BindClaim(w[3], w[4])
-           [] w[1] = "ReserveClaim" -> ReserveClaim(w[3]) [] w[1] = "WithholdClaim" -> WithholdClaim(w[3])
+           [] w[1] = "ReserveClaim" -> ReserveClaim(w[3]) [] w[1] = "WithholdClaim" -> WithholdClaim(w[3]) \/ WithholdAgain(w[3])
            [] w[1] = "CoolClaim" -> CoolClaim(w[3]) [] w[1] = "DeleteClaim" -> DeleteClaim(w[3])
            [] w[1] = "RemoveClaimFinalizer" -> RemoveClaimFinalizer(w[3]) [] w[1] = "DeleteService" -> DeleteService(w[3])
            [] w[1] = "Ungate" -> Ungate(w[3]) [] w[1] = "SetServing" -> SetServing(w[3], w[4])

@@ -15,6 +15,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -27,6 +28,8 @@ TRACE_LOGGER = "modelbackend_operator.trace"
 BEGINS = "reading the cluster"
 """What a process says first."""
 LOGS = cache_root() / "logs" / "e2e-operators"
+LATE_SECONDS = 1
+"""So long what a killed operator had sent may land beside what its successor does first."""
 BY_HAND = {
     "meddled-a": "its stop record is wiped by hand",
     "robbed": "its bound claim is torn out by hand",
@@ -119,13 +122,17 @@ def _life(key: str, parts: list[list[Line]]) -> Life:
     if any(_told_at(later[0]) < _told_at(part[-1]) for part, later in pairwise(parts)):
         return Life(name, tuple(Trace(name, part, meddled=True) for part in parts), "another operator writes too")
     for part in parts[1:]:
-        part[0] = {**part[0], "successor": True}
+        part[:] = [{**line, "successor": _seconds_between(part[0], line) < LATE_SECONDS} for line in part]
     by_hand = BY_HAND.get(name.rpartition("/")[2], "")
     return Life(name, (Trace(name, [line for part in parts for line in part], meddled=bool(by_hand)),), by_hand)
 
 
 def _told_at(line: Line) -> str:
     return str(line["timestamp"])
+
+
+def _seconds_between(first: Line, later: Line) -> float:
+    return (datetime.fromisoformat(_told_at(later)) - datetime.fromisoformat(_told_at(first))).total_seconds()
 
 
 # -- the check --------------------------------------------------------------------------------------------------------

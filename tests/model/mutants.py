@@ -59,6 +59,13 @@ MUTANTS = (
         ONE_HOST_PORT,
     ),
     Mutant(
+        "a pod that the kubelet refuses after a restart counts as ended",
+        "PortWithheld",
+        r'pod[p].deleting /\ (~pod[p].bound \/ pod[p].word = "ended")',
+        r'pod[p].deleting /\ (~pod[p].bound \/ pod[p].word \in {"ended", "failed"})',
+        ONE_HOST_PORT,
+    ),
+    Mutant(
         "pods are made without a gate",
         "PortWithheld",
         "!.here = TRUE, !.gated = TRUE",

@@ -6,12 +6,13 @@
 import json
 import re
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.model.lives import BY_HAND, Life, check, lives_of, processes_of, refusals, unfinished
+from tests.model.lives import BY_HAND, LATE_SECONDS, Life, check, lives_of, processes_of, refusals, unfinished
 from tests.model.tla_trace import RefusedError
 
 SAMPLE = Path(__file__).parent / "samples" / "operator.log"
@@ -34,6 +35,10 @@ def written(lines: Lines, log: Path) -> Path:
 def life_of(*logs: Path) -> Life:
     (life,) = lives_of(process for log in logs for process in processes_of(log))
     return life
+
+
+def later(timestamp: str, seconds: float) -> str:
+    return (datetime.fromisoformat(timestamp) + timedelta(seconds=seconds)).isoformat()
 
 
 def at(lines: Lines, action: str) -> int:
@@ -84,6 +89,19 @@ def test_what_a_killed_operator_left_in_the_middle_its_successor_goes_on_with(tm
     life = life_of(second, first)
     assert len(life.traces) == 1
     assert not list(refusals([life]))
+
+
+@pytest.mark.parametrize(("late_seconds", "refused"), [(0, False), (LATE_SECONDS, True)])
+def test_what_a_killed_operator_had_sent_may_land_a_moment_later(
+    late_seconds: int, refused: bool, tmp_path: Path
+) -> None:
+    begins, *steps = sample()
+    untold = at(sample(), "CoolClaim") - 1  # it lands beside the first step of the successor
+    first = written([begins, *steps[: untold - 1]], tmp_path / "first.log")
+    began, *after = steps[untold - 1], *steps[untold + 1 :]
+    after = [{**line, "timestamp": later(began["timestamp"], late_seconds)} for line in after]
+    second = written([{**begins, "timestamp": began["timestamp"]}, began, *after], tmp_path / "second.log")
+    assert bool(list(refusals([life_of(first, second)]))) is refused
 
 
 def test_two_operators_at_once_are_followed_each_by_itself(tmp_path: Path) -> None:

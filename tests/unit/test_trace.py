@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from modelbackend_operator.abstract import abstract
 from modelbackend_operator.actions import AcquireLease, CreateClaim, DeletePod, WriteStatus
 from modelbackend_operator.log_format import configure_logging
 from modelbackend_operator.model.lease import Holder
@@ -20,7 +21,10 @@ from tests.unit.builders import (
     PORT,
     a_backend,
     a_draining_pod,
+    a_rejected_pod,
+    a_terminating_pod,
     a_world,
+    an_ended_pod,
     bound,
     later,
 )
@@ -79,6 +83,20 @@ def test_a_line_holds_what_was_seen_as_the_specification_names_it() -> None:
     assert (of_pod["record"], of_pod["due"], of_pod["gated"], of_pod["word"]) == ("ours", True, False, "none")
     assert of_claim == {"port": PORT, "ordinal": 0, "phase": "Bound", "pod": POD_UID, "going": False, "vouched": False}
     assert json.loads(json.dumps(seen)) == seen
+
+
+WORDS = {
+    "ended by the kubelet's word": (an_ended_pod(), "ended"),
+    "refused before it ran": (a_rejected_pod(), "rejected"),
+    "refused after it had run": (a_rejected_pod(withdrawn=True), "failed"),
+    "failed by garbage collection": (a_terminating_pod(removed_by_pod_gc=True), "lost"),
+}
+
+
+@pytest.mark.parametrize("case", WORDS)
+def test_what_was_told_of_a_pods_end_is_one_word(case: str) -> None:
+    pod, word = WORDS[case]
+    assert [seen["word"] for seen in abstract(bound(pod), NOW)["pods"]] == [word]
 
 
 def test_what_is_due_is_told_as_of_the_decision_also_when_the_write_takes_long() -> None:

@@ -245,6 +245,13 @@ def test_neither_role_is_given_the_port_that_the_other_is_pinned_to() -> None:
         assert sorted(port for port in found.values() if isinstance(port, int)) == [30007, 30008]
 
 
+def test_the_pin_of_a_role_that_the_backend_has_not_keeps_no_port_from_the_others() -> None:
+    backend = a_backend(pinned_http_port=30007)
+    assert allotment(a_world(backend, ports=Ports(((30007, 30007),), 15, frozenset())), backend, 0) == {
+        PortRole.GRPC: 30007
+    }
+
+
 def test_a_cooling_claim_stays_while_the_other_port_of_its_pod_is_withheld() -> None:
     """Its evidence is what opens the other."""
     proven = a_claim(COOLING, evidence=Evidence.NODE_REBOOTED, pod_uid="gone")
