@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from images.steps import StepError
 from tests.model.lives import BY_HAND, LATE_SECONDS, Life, check, lives_of, processes_of, refusals, unfinished
 from tests.model.tla_trace import RefusedError
 
@@ -126,6 +128,17 @@ def test_a_life_outside_the_specification_is_counted_with_its_reason(
 def test_backends_that_are_meddled_with_are_those_of_tests() -> None:
     sources = "".join(path.read_text() for path in E2E.rglob("test_*.py"))
     assert [name for name in BY_HAND if f'backend("{name}"' not in sources] == []
+
+
+@pytest.mark.parametrize("java", ["exit 0", "exit 127"])
+def test_a_checker_that_says_nothing_of_its_success_fails_the_run(
+    java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "java").write_text(f"#!/bin/sh\n{java}\n")
+    (tmp_path / "java").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(StepError, match="TLC failed with exit code"):
+        list(refusals([life_of(SAMPLE)]))
 
 
 # -- what is not whole ------------------------------------------------------------------------------------------------

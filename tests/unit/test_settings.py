@@ -6,6 +6,12 @@ from pydantic import ValidationError
 from modelbackend_operator.model.backend import Exposure
 from modelbackend_operator.settings import ControlPath, Settings
 
+INTERVALS = [
+    name.upper()
+    for name in Settings.model_fields
+    if name.endswith("_seconds") and name != "reuse_delay_seconds"  # a delay of none is no busy loop
+]
+
 
 def test_the_defaults_are_those_of_the_documentation() -> None:
     settings = Settings()
@@ -39,6 +45,7 @@ def test_a_pool_may_be_of_several_ranges(monkeypatch: pytest.MonkeyPatch) -> Non
         ("HOST_PORTS", "24999-20000", "host_ports 24999-20000 is empty; the first port comes first"),
         ("HOST_PORTS", "0-80", "greater than or equal to 1"),
         ("WORKERS", "0", "greater than or equal to 1"),
+        *((interval, "0", "greater than") for interval in INTERVALS),
         ("CONTROL_PATH", "Tunnel", "PodAddress"),
         ("LEADER_RENEW_DEADLINE_SECONDS", "15", "< leader_lease_seconds must hold"),
     ],
