@@ -60,6 +60,20 @@ cluster-load: ## Build both images and put them on the nodes
 e2e: venv cluster-up cluster-load ## The end-to-end suite on that cluster (ARGS="-k name")
 	@tools/step e2e tools/e2e $(NAME) $(ARGS)
 
+# Most of the suite is waiting: for nodes to be lost, for graces and delays to pass. So one lane breaks machines of a
+# cluster of its own while the other does all else. make runs both: a shell's background jobs would not hear of a Ctrl-C.
+.PHONY: e2e-lanes e2e-faults e2e-rest
+e2e-lanes: ## The suite in two lanes at once, on the clusters NAME and NAME-faults
+	@rm -rf "$${MODELBACKEND_CACHE:-$$HOME/.cache/modelbackend-operator}/logs/e2e-operators"
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going e2e-faults e2e-rest
+
+# After some failures the cluster is more likely broken than each test: what they say is read sooner.
+e2e-faults:
+	@tools/lane faults tools/step e2e-faults tools/e2e $(NAME)-faults e2e/faults --verbose --durations=0 --maxfail=5
+
+e2e-rest:
+	@tools/lane rest tools/step e2e-rest tools/e2e $(NAME) e2e/ --ignore=e2e/faults --verbose --durations=0 --maxfail=5
+
 .PHONY: bench-serving
 bench-serving: venv ## Our server and llama-server on the same libraries: a table of ratios (ARGS="--quick --only 'stream x*'")
 	@PYTHONPATH=operator:backend_image:. $(PY) -m bench.serving --json bench-serving.json --plot bench-serving.svg $(ARGS)

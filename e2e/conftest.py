@@ -72,9 +72,10 @@ def kubectl(kubeconfig: Path, api: Api) -> Kubectl:
 
 
 @pytest.fixture(scope="session")
-def operator_logs(api: Api) -> Iterator[Path]:
-    """The folder in which the log of every operator that runs in the cluster is kept."""
-    with operator_logs_kept(api, OPERATOR_NAMESPACE, cache_root() / "logs" / "e2e-operators") as folder:
+def operator_logs(kubeconfig: Path, api: Api) -> Iterator[Path]:
+    """The folder in which the log of every operator that runs in this cluster is kept."""
+    folder = cache_root() / "logs" / "e2e-operators" / kubeconfig.parent.name
+    with operator_logs_kept(api, OPERATOR_NAMESPACE, folder) as folder:
         yield folder
 
 

@@ -1,6 +1,6 @@
 """Follows the life of every backend of an e2e run by the logs of its operators, against the specification.
 
-    python3 -m tests.model.lives [FOLDER]     the folder of logs; by default that of the last e2e run
+    python3 -m tests.model.lives [FOLDER]     of logs, in one folder a cluster; by default those of the last e2e run
 
 A log may be that of several processes, one after the other. What an operator that was killed has left in the middle is
 gone on with by its successor, so the lines of one backend are put together. Where two operators were at it at once,
@@ -153,9 +153,13 @@ def refusals(lives: Iterable[Life]) -> Iterator[str]:
 
 def check(folder: Path) -> tuple[str, list[str]]:
     """A line of figures, and all that is wrong. Raises RefusedError, StepError."""
-    processes = [process for log in sorted(folder.glob("*.log")) for process in processes_of(log)]
-    lives = lives_of(processes)
-    wrong = [f"{life.name}: the trace is unfinished" for life in lives if unfinished(life, processes)]
+    clusters = sorted({log.parent for log in folder.rglob("*.log")} or {folder})
+    operators, lives, wrong = 0, list[Life](), list[str]()
+    for cluster in clusters:
+        processes = [process for log in sorted(cluster.glob("*.log")) for process in processes_of(log)]
+        operators += len(processes)
+        lives += (found := lives_of(processes))
+        wrong += (f"{life.name}: the trace is unfinished" for life in found if unfinished(life, processes))
     wrong += refusals(life for life in lives if not life.outside)
     writes = Counter(line["action"] for life in lives for line in life.lines if line["event"] == "step")
     for reason, count in sorted(Counter(life.beside for life in lives if life.beside).items()):
@@ -163,7 +167,7 @@ def check(folder: Path) -> tuple[str, list[str]]:
     for reason, count in sorted(Counter(life.outside for life in lives if life.outside).items()):
         print(f"    {count} not followed: {reason}")
     return (
-        f"{len(lives)} lives under {len(processes)} operators, {writes.total()} writes of {len(writes)} kinds",
+        f"{len(lives)} lives under {operators} operators, {writes.total()} writes of {len(writes)} kinds",
         wrong,
     )
 

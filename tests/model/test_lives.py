@@ -153,6 +153,17 @@ def test_a_life_that_ends_with_a_step_is_unfinished_unless_a_later_operator_foun
     assert not unfinished(life, [*processes, *processes_of(later)])
 
 
+def test_no_later_operator_of_another_cluster_finishes_a_life(tmp_path: Path) -> None:
+    begins, *steps = sample()
+    for cluster in ("one", "other"):
+        (tmp_path / cluster).mkdir()
+    written([begins, *steps[: at(sample(), "CoolClaim")]], tmp_path / "one" / "killed.log")
+    an_hour_later = [{**line, "timestamp": later(line["timestamp"], 3600)} for line in sample()]
+    written(an_hour_later, tmp_path / "other" / "later.log")
+    _, wrong = check(tmp_path)
+    assert wrong == [f"{life_of(SAMPLE).name}: the trace is unfinished"]
+
+
 def test_a_run_without_any_trace_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="no operator told anything"):
         check(tmp_path)

@@ -39,7 +39,7 @@ def test_an_environment_behind_a_link_is_not_rebuilt(tmp_path: Path) -> None:
     assert (theirs / "precious").exists()
 
 
-def interrupted(command: list[str | Path], cache: Path) -> str:
+def interrupted(command: list[str | Path], cache: Path, begun: str = "begun") -> str:
     """What it says when it is interrupted as by Ctrl-C, which reaches every process of a terminal's group."""
     process = subprocess.Popen(
         command,
@@ -50,7 +50,7 @@ def interrupted(command: list[str | Path], cache: Path) -> str:
         start_new_session=True,
     )
     assert process.stdout is not None
-    while process.stdout.readline().strip() != "begun":
+    while process.stdout.readline().strip() != begun:
         pass
     os.killpg(process.pid, signal.SIGINT)
     said, _ = process.communicate(timeout=60)
@@ -61,6 +61,28 @@ def test_an_interrupted_step_lets_its_command_put_things_back_and_shows_what_it_
     said = interrupted([TOOLS / "step", "a step", sys.executable, "-c", CLEANS_UP], tmp_path)
     assert "all is put back" in said
     assert "FAILED" in said
+
+
+def test_an_interrupted_lane_shows_what_its_command_says_after_it_and_whose_words_they_are(tmp_path: Path) -> None:
+    lane: list[str | Path] = [TOOLS / "lane", "faults", TOOLS / "step", "e2e", sys.executable, "-c", CLEANS_UP]
+    said = interrupted(lane, tmp_path, begun="faults | begun")
+    assert "faults | all is put back\n" in said
+    assert "faults | ==> e2e FAILED" in said
+
+
+def test_two_lanes_run_at_once_and_one_that_fails_fails_both_and_ends_neither(tmp_path: Path) -> None:
+    """Each waits for the other, so that they can end only together."""
+    rules = [
+        "both: one other",
+        "one:\n\t@tools/lane one bash -c 'echo > a; until [ -e b ]; do sleep 0.1; done; exit 3'",
+        "other:\n\t@tools/lane other bash -c 'echo > b; until [ -e a ]; do sleep 0.1; done; sleep 0.3; echo whole'",
+    ]
+    (tmp_path / "Makefile").write_text("\n".join(rules) + "\n")
+    shutil.copytree(TOOLS, tmp_path / "tools")
+    run = ["make", "--no-print-directory", "--jobs=2", "--keep-going", "both"]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "other | whole\n" in done.stdout
 
 
 def test_an_interrupted_run_of_everything_ends_in_the_step_that_runs_and_takes_its_cluster_away(tmp_path: Path) -> None:
@@ -75,7 +97,8 @@ def test_an_interrupted_run_of_everything_ends_in_the_step_that_runs_and_takes_i
     said = interrupted([tmp_path / "tools" / "test"], tmp_path)
     assert "all is put back" in said
     assert "step" not in said, "another step was begun"
-    assert "cluster: down --name mb-test" in said
+    assert "cluster: down --name mb-test\n" in said
+    assert "cluster: down --name mb-test-faults\n" in said
     assert "make test: FAILED" in said
 
 
