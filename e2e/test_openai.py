@@ -84,10 +84,12 @@ def test_an_openai_stream_through_a_node_port_ends_whole_when_its_backend_is_del
     print(f"the claim of port {claim['spec']['port']}: {claim['status']['evidence']}")
 
 
+@pytest.mark.parametrize("exposure", ["NodePort", "HostPort"])
 def test_an_instance_with_a_second_port_serves_openais_clients_there_and_both_ports_are_withheld_while_it_runs(
-    kubectl: Kubectl, backend: Make
+    kubectl: Kubectl, backend: Make, exposure: str
 ) -> None:
-    one = backend("two-ports", file=SMOLLM2, exposure={"http": {}}, shutdown={"drainSeconds": 120})
+    asked = {"type": exposure, "http": {}}
+    one = backend(f"two-ports-{exposure.lower()}", file=SMOLLM2, exposure=asked, shutdown={"drainSeconds": 120})
     host, uid = one.until_ready().rpartition(":")[0], one.uid
     assert one.object is not None
     told = {entry["role"]: entry["address"] for entry in one.object["status"]["endpoints"]}

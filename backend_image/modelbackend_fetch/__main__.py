@@ -22,9 +22,10 @@ TERMINATED = 128 + signal.SIGTERM
 
 async def _run(settings: Settings) -> str:
     """SIGTERM ends it in the middle of whatever it does; what has come is kept."""
-    meter = Meter(memory_limit_bytes())
+    limit = memory_limit_bytes()
+    meter = Meter(limit)
     async with telling(settings, meter):
-        task = asyncio.ensure_future(fetch(settings, meter))
+        task = asyncio.ensure_future(fetch(settings, meter, limit if settings.weights_in_memory else None))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         return await task
 

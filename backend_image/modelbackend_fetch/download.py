@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from .cache import Folder, Partial, Record
+from .cache import Folder, Partial, Record, megabytes
 from .failures import PASSING, Failure, FetchError
 from .gguf_header import MAGIC, BadHeaderError, Header, MoreNeededError, read_header
 from .settings import Settings
@@ -52,6 +52,7 @@ class Download:
         settings: Settings,
         progress: Progress,
         on_retry: Callable[[Retry], None],
+        most_bytes: int | None = None,
     ) -> None:
         self._client = client
         self._source = source
@@ -59,6 +60,7 @@ class Download:
         self._settings = settings
         self._progress = progress
         self._on_retry = on_retry
+        self._most_bytes = most_bytes
 
     async def run(self, wanted: Wanted) -> Record:
         """The file, published. Raises FetchError once it is known not to come, or tries in a row brought nothing."""
@@ -102,6 +104,7 @@ class Download:
                 partial.begin(Version(), None)
                 raise FetchError(Failure.UNREACHABLE, f"{wanted.name} is shorter than what was received of it.")
             total_bytes = self._place(answer, partial, version)
+            self._refuse_too_large(wanted.name, total_bytes)
             self._folder.check_space((total_bytes or 0) - partial.size_bytes)
             await self._receive(answer, partial)
             if total_bytes is not None and partial.size_bytes != total_bytes:
@@ -123,6 +126,16 @@ class Download:
         found = version.sha256 or (refused.sha256 if refused and refused.version.same_file(version) else "")
         if wanted.sha256 and found and found != wanted.sha256:
             raise _wrong_checksum(wanted.name, found, wanted.sha256)
+
+    def _refuse_too_large(self, name: str, total_bytes: int | None) -> None:
+        """The weights alone: what comes on top of them depends on the architecture, and the server knows it."""
+        most = self._most_bytes
+        if most is not None and total_bytes is not None and total_bytes > most:
+            raise FetchError(
+                Failure.BAD_CONFIGURATION,
+                f"{name} has {megabytes(total_bytes)}, the memory limit is {megabytes(most)}, and no GPU is asked for "
+                "that takes its layers. Raise resources.limits.memory, or take a smaller model.",
+            )
 
     async def _refuse(self, answer: Answer, wanted: Wanted) -> None:
         if answer.status not in (200, 206, 416):

@@ -15,8 +15,11 @@ from .sources import Source, source_of
 from .transport import session
 
 
-async def fetch(settings: Settings, meter: Meter) -> str:
-    """Every file of the model. Returns what was done, for people. Raises FetchError."""
+async def fetch(settings: Settings, meter: Meter, most_bytes: int | None = None) -> str:
+    """Every file of the model. Returns what was done, for people. Raises FetchError.
+
+    `most_bytes` is the memory that all of it must fit in, where that is known.
+    """
     source = source_of(settings)
     try:
         names = parts_of(settings.target.name)
@@ -27,7 +30,7 @@ async def fetch(settings: Settings, meter: Meter) -> str:
         folder.locked(lambda: meter.says("waiting for another instance, which fetches the same file")),
         session(settings.ca_file, settings.stall_seconds) as client,
     ):
-        found = [await _one(settings, source, folder, client, meter, name) for name in names]
+        found = [await _one(settings, source, folder, client, meter, name, most_bytes) for name in names]
     fetched = [record for record, is_new in found if is_new]
     total_bytes = sum(record.size_bytes for record, _ in found)
     if not fetched:
@@ -36,7 +39,13 @@ async def fetch(settings: Settings, meter: Meter) -> str:
 
 
 async def _one(
-    settings: Settings, source: Source, folder: Folder, client: aiohttp.ClientSession, meter: Meter, name: str
+    settings: Settings,
+    source: Source,
+    folder: Folder,
+    client: aiohttp.ClientSession,
+    meter: Meter,
+    name: str,
+    most_bytes: int | None,
 ) -> tuple[Record, bool]:
     """The file, and whether it was fetched now. A good copy is touched only when another one is whole and checked."""
     # Of a split model the given hash is that of its first part, by which it is named.
@@ -52,7 +61,9 @@ async def _one(
         words = f"{name} is not in the cache, and the network is not to be asked. Fetch it once without offline."
         raise FetchError(Failure.NOT_CACHED, words)
     meter.begin(name)
-    download = Download(client, source, folder, settings, meter.received, lambda retry: meter.pauses(retry.words))
+    download = Download(
+        client, source, folder, settings, meter.received, lambda retry: meter.pauses(retry.words), most_bytes
+    )
     try:
         record = await download.run(Wanted(name, sha256, kept))
     except FetchError as failure:

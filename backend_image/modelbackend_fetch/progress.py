@@ -46,7 +46,7 @@ class Meter:
         self.says(f"fetching {self._file}: {of}{speed}{self._warning(total_bytes)}")
 
     def _warning(self, total_bytes: int | None) -> str:
-        """No refusal: layers on a GPU take none of it, and the server, which knows, refuses with all numbers."""
+        """No refusal: layers on a GPU take none of it. Where none is asked for, the download is refused before."""
         limit = self._memory_limit_bytes
         if limit is None or total_bytes is None or total_bytes <= limit:
             return ""

@@ -54,6 +54,7 @@ class Settings(BaseSettings):
     target: Path = Field(description="the file; its folder is this source's own in the cache")
     sha256: str = Field("", pattern=r"^([0-9a-fA-F]{64})?$", description="of the file, of a split one's first part")
     context_length: int | None = Field(None, ge=1, description="tokens per request that the server is asked for")
+    weights_in_memory: bool = Field(False, description="no GPU takes any: what is over the memory limit is refused")
     offline: bool = Field(False, description="ask nothing of the network: what is not cached is a failure")
 
     token: SecretStr = Field(SecretStr(""), description="bearer token")

@@ -25,12 +25,12 @@ class ChartError(Exception):
     """helm said no; its words."""
 
 
-def render(values: Mapping[str, Any] | None = None, *flags: str) -> str:
-    """What `helm template` prints."""
+def render(values: Mapping[str, Any] | None = None, *flags: str, program: str = "helm") -> str:
+    """What `helm template` prints; by helm 4 where `program` is "helm4"."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(values or {}, file)
         file.flush()
-        command = [str(build() / "helm"), "template", RELEASE, str(CHART), "--namespace", NAMESPACE]
+        command = [str(build() / program), "template", RELEASE, str(CHART), "--namespace", NAMESPACE]
         done = subprocess.run([*command, "--values", file.name, *flags], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ChartError(done.stderr.strip())

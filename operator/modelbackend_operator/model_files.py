@@ -150,6 +150,7 @@ def _environment(spec: ModelBackendSpec, source: Fetched) -> list[Raw]:
         "TARGET": model_path(spec.model),
         "SHA256": spec.model.sha256,
         "CONTEXT_LENGTH": spec.runtime.context_length,
+        "WEIGHTS_IN_MEMORY": "true" if _weights_in_memory(spec) else None,
         "OFFLINE": "true" if spec.model.cache is not None and spec.model.cache.offline else None,
         "HEADERS_FOLDER": HEADERS_PATH if isinstance(source, HttpSource) and source.headers_secret_ref else None,
         "CA_FILE": f"{CA_PATH}/{CA_FILE}" if _ca_bundle(spec.model.source) is not None else None,
@@ -158,6 +159,15 @@ def _environment(spec: ModelBackendSpec, source: Fetched) -> list[Raw]:
         *(variable(FETCH_PREFIX + name, value) for name, value in settings.items() if value is not None),
         *_secrets(source),
     ]
+
+
+def _weights_in_memory(spec: ModelBackendSpec) -> bool:
+    """Where it is certain: no layer may go to a GPU, or there is no way by which the pod could have got one."""
+    if spec.runtime.gpu_layers is not None:
+        return spec.runtime.gpu_layers == 0
+    asked = {name for kind in ("limits", "requests") for name in spec.resources.get(kind, {})}
+    devices = {name for name in asked - set(_FETCHERS_RESOURCES) if not name.startswith("hugepages-")}
+    return not (devices or spec.resource_claims or spec.runtime_class_name)
 
 
 def _secrets(source: Fetched) -> list[Raw]:

@@ -21,11 +21,12 @@ _numbers = itertools.count(1)
 @dataclass(frozen=True)
 class Helm:
     server: ApiServer
+    program: str = "helm"
 
     def run(self, *arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
         """The caller looks at its return code."""
         given = ["--values", "-"] if values is not None else []
-        command = [str(build() / "helm"), f"--kubeconfig={self.server.kubeconfig}", f"--namespace={NAMESPACE}"]
+        command = [str(build() / self.program), f"--kubeconfig={self.server.kubeconfig}", f"--namespace={NAMESPACE}"]
         text = yaml.safe_dump(values) if values is not None else ""
         return subprocess.run(
             [*command, *arguments, *given], input=text, capture_output=True, text=True, timeout=120, check=False

@@ -38,11 +38,11 @@ def http(url: str) -> dict[str, str]:
     return {"kind": "http", "url": url}
 
 
-async def fetched(source: Mapping[str, str], target: Path, **given: Any) -> str:
+async def fetched(source: Mapping[str, str], target: Path, most_bytes: int | None = None, **given: Any) -> str:
     """What it says it did. The address of nothing of ours goes through a proxy."""
     settings = read_settings(source=source, target=target, **{**NO_PATIENCE, **given})
     async with asyncio.timeout(PATIENCE_SECONDS):
-        return await fetch(settings, Meter())
+        return await fetch(settings, Meter(), most_bytes)
 
 
 async def failure(source: Mapping[str, str], target: Path, **given: Any) -> FetchError:

@@ -318,6 +318,15 @@ async def test_a_file_that_does_not_fit_is_refused_before_it_comes(server: FileS
     assert "1 000 000 000 MB" in found.words
 
 
+async def test_a_model_that_no_memory_holds_is_refused_before_it_comes(server: FileServer, target: Path) -> None:
+    size = len(CONTENT)
+    found = await failure(http(server.path(NAME)), target, most_bytes=size - 1)
+    assert found.code is Failure.BAD_CONFIGURATION
+    assert "has 3 MB, the memory limit is 3 MB, and no GPU" in found.words
+    assert left_in(target.parent) == {".lock"}
+    await fetched(http(server.path(NAME)), target, most_bytes=size)
+
+
 async def test_an_answer_that_is_compressed_is_refused(server: FileServer, target: Path) -> None:
     server.faults.append(refuses(200, Content_Encoding="gzip"))
     assert (await failure(http(server.path(NAME)), target)).code is Failure.UNEXPECTED_ANSWER

@@ -95,6 +95,24 @@ def test_an_image_is_mounted_as_a_volume() -> None:
 
 
 @pytest.mark.parametrize(
+    ("spec", "certain"),
+    [
+        ({}, True),
+        ({"resources": {"limits": {"memory": "4Gi", "hugepages-2Mi": "1Gi"}, "requests": {"cpu": "2"}}}, True),
+        ({"resources": {"limits": {"nvidia.com/gpu": 1}}}, False),
+        ({"resources": {"requests": {"amd.com/gpu": 1}}}, False),
+        ({"resources": {"limits": {"nvidia.com/gpu": 1}}, "runtime": {"gpuLayers": 0}}, True),
+        ({"runtime": {"gpuLayers": 20}}, False),
+        ({"runtimeClassName": "nvidia"}, False),
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}, False),
+    ],
+    ids=str,
+)
+def test_a_model_must_fit_the_memory_only_where_nothing_else_can_hold_it(spec: Json, certain: bool) -> None:
+    assert settings_of(a_pod(HTTP, **spec)).weights_in_memory is certain
+
+
+@pytest.mark.parametrize(
     ("cache", "volume"),
     [
         (None, {"emptyDir": {}}),
