@@ -38,8 +38,9 @@ def http(url: str) -> dict[str, str]:
     return {"kind": "http", "url": url}
 
 
-async def fetched(source: Mapping[str, str], target: Path, most_bytes: int | None = None, **given: Any) -> str:
+async def fetched(source: Mapping[str, str], target: Path, **given: Any) -> str:
     """What it says it did. The address of nothing of ours goes through a proxy."""
+    most_bytes = given.pop("most_bytes", None)
     settings = read_settings(source=source, target=target, **{**NO_PATIENCE, **given})
     async with asyncio.timeout(PATIENCE_SECONDS):
         return await fetch(settings, Meter(), most_bytes)
