@@ -16,7 +16,7 @@ from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.orders import answered
 from modelbackend_operator.reasons import Reason
-from modelbackend_operator.vanished import vanished
+from modelbackend_operator.vanished import await_vanished, is_told_ended, vanished
 from tests.unit.builders import (
     MACHINE,
     NODE,
@@ -110,6 +110,26 @@ def with_written(world: Observation, seconds: float) -> Observation:
         return world
     assert isinstance(decision.action, WriteStatus), decision
     return with_backend(world, status=decision.action.status)
+
+
+def test_what_status_remembers_of_one_pod_holds_up_no_other() -> None:
+    world = with_written(torn_out(), 0)
+    assert not is_told_ended(world, an_ended_pod())
+    assert is_told_ended(world, an_ended_pod("another-uid"))
+
+
+@pytest.mark.parametrize(
+    ("entry", "polled"),
+    [({}, True), ({"referenceBootID": NODE.boot_id}, False), ({"node": None}, False)],
+    ids=["which boot it is in is not known", "its boot is known", "it was never on a node"],
+)
+def test_a_node_is_asked_again_while_its_next_boot_would_prove_nothing(entry: dict[str, Any], polled: bool) -> None:
+    world = with_written(torn_out(), 0)
+    assert world.backend is not None
+    [usual] = world.backend.status["vanished"]
+    world = with_backend(world, status={**world.backend.status, "vanished": [{**usual, **entry}]})
+    [wait] = await_vanished(world, NOW)
+    assert (wait.not_after is not None) is polled
 
 
 def test_nor_does_a_pod_that_a_late_write_made_leave_its_gate_or_hide_it() -> None:
