@@ -26,12 +26,14 @@ VALUES: dict[str, Any] = {"settings": {"reuseDelaySeconds": 5, "maxBackoffSecond
 
 
 class Helm:
-    def __init__(self, kubectl: Kubectl) -> None:
+    def __init__(self, kubectl: Kubectl, program: str = "helm") -> None:
         self._kubeconfig = kubectl.kubeconfig
+        self._program = program
 
     def run(self, *arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
         """The caller looks at its return code."""
-        command = [str(build() / "helm"), f"--kubeconfig={self._kubeconfig}", f"--namespace={NAMESPACE}", *arguments]
+        options = (f"--kubeconfig={self._kubeconfig}", f"--namespace={NAMESPACE}")
+        command = [str(build() / self._program), *options, *arguments]
         given = ["--values", "-"] if values is not None else []
         text = yaml.safe_dump(values) if values is not None else ""
         return subprocess.run([*command, *given], input=text, capture_output=True, text=True, timeout=300, check=False)
@@ -150,6 +152,37 @@ def test_an_uninstall_is_refused_under_live_backends_and_a_draining_one_ends_the
     again = backend("again")
     again.until_ready()
     assert crd_uids(kubectl) == kinds
+
+
+def test_helm_4_installs_upgrades_and_uninstalls_beside_a_backend_that_serves_on(
+    helm: Helm, kubectl: Kubectl, backend: Make
+) -> None:
+    """Its --wait goes by kstatus, and it applies server-side."""
+    four, wait = Helm(kubectl, "helm4"), ("--wait", "--timeout=150s")
+    one = backend("beside-helm-4")
+    address = one.until_ready()
+    before, kinds = life_of(one.pods()[0]), crd_uids(kubectl)
+
+    def succeed(*arguments: str, values: dict[str, Any] | None = None) -> str:
+        done = four.run(*arguments, values=values)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert helm.run("uninstall", RELEASE, "--no-hooks", "--wait").returncode == 0
+    with traffic(address) as answers:
+        succeed("install", RELEASE, str(CHART), *wait, values=VALUES)
+        succeed("upgrade", RELEASE, str(CHART), "--reset-values", *wait, values={**VALUES, "replicas": 2})
+        succeed("rollback", RELEASE, *wait)
+        tested = succeed("test", RELEASE, "--logs", "--timeout=120s")
+    assert "the operator is ready, and may read what it must" in tested
+    assert [answer for answer in answers if isinstance(answer, Exception)] == []
+    assert four.run("uninstall", RELEASE, *wait).returncode != 0  # its guard refuses
+    assert life_of(one.pods()[0]) == before
+    one.delete()
+    one.until_gone()
+    succeed("uninstall", RELEASE, "--no-hooks", *wait)
+    assert crd_uids(kubectl) == kinds
+    helm.upgrade()
 
 
 def test_the_control_port_is_the_operators_alone_where_the_chart_is_told_so(
