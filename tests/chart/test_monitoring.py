@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import promql_parser
 import pytest
 import yaml
 
@@ -64,6 +65,13 @@ def test_a_metric_that_does_not_exist_is_noticed() -> None:
 
 def test_alerts_ask_for_metrics_that_exist() -> None:
     assert [name for alert in ALERTS for name in unknown(alert["expr"])] == []
+
+
+def test_every_expression_of_alerts_and_dashboards_is_one_of_prometheus() -> None:
+    asked = [alert["expr"] for alert in ALERTS]
+    asked += [found for path in DASHBOARDS for found in expressions(json.loads(path.read_text()))]
+    for expression in asked:
+        promql_parser.parse(expression.replace("$__rate_interval", "5m"))  # which Grafana fills in
 
 
 def test_every_alert_has_its_place_in_the_runbook_and_the_other_way_round() -> None:
