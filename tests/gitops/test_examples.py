@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.helm.chart import ROOT, objects
+from e2e.helm.chart import ROOT, objects, render
 from tests.apiserver.conftest import api_server
 from tests.apiserver.harness import ApiServer
 
@@ -36,3 +36,10 @@ def test_the_overlay_of_kustomize_is_taken_too(api_server: ApiServer) -> None:
     one["metadata"]["namespace"] = "default"
     done = api_server.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(one))
     assert done.returncode == 0, done.stderr
+
+
+def test_the_chart_takes_the_values_of_fluxs_release() -> None:
+    found = objects((ROOT / "examples/flux/models.yaml").read_text())
+    (release,) = (one for one in found if one["kind"] == "HelmRelease")
+    (deployment,) = (one for one in objects(render(release["spec"]["values"])) if one["kind"] == "Deployment")
+    assert deployment["spec"]["replicas"] == release["spec"]["values"]["replicas"]
