@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from modelbackend_operator.abstract import abstract, abstract_status, abstract_stop
+from modelbackend_operator.abstract import abstract, abstract_ports, abstract_status, abstract_stop
 from modelbackend_operator.actions import Action, WriteStatus, WriteStopRecord
 from modelbackend_operator.model.claim import Claim
 from modelbackend_operator.model.lease import Lease
@@ -74,9 +74,9 @@ def written_by(action: Action, now: datetime) -> dict[str, Any]:
     for name in ("pod", "claim", "service"):
         thing = getattr(action, name, None)
         if isinstance(thing, Claim):
-            found |= {"port": thing.port, "ordinal": thing.ordinal}
+            found |= {"port": thing.port, "role": thing.role.value, "ordinal": thing.ordinal}
         elif isinstance(thing, Service):
-            found |= {"port": thing.node_port, "ordinal": thing.ordinal}
+            found |= {"ports": abstract_ports(thing.node_port, thing.http_node_port), "ordinal": thing.ordinal}
         elif isinstance(thing, Pod):
             found |= {"pod": thing.ref.uid, "ordinal": thing.ordinal}
     if isinstance(action, WriteStatus):

@@ -10,7 +10,7 @@ HandOver`) there is no port to protect, and nothing is remembered.
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from modelbackend_operator.api import NodeReference, PodReference, VanishedPod
+from modelbackend_operator.api import Evidence, NodeReference, PodReference, VanishedPod
 from modelbackend_operator.decision import Wait
 from modelbackend_operator.evidence import Trail, boot_after, evidence_elsewhere
 from modelbackend_operator.instances import claims_naming, pod_lives, waits_for_proof
@@ -25,15 +25,19 @@ REFERENCE_POLL_SECONDS = 60
 
 def vanished(observation: Observation) -> tuple[Remembered, ...]:
     """Those whose end nothing proves; empty where no end is waited for."""
+    return tuple(pod for pod, evidence in missing(observation) if evidence is None)
+
+
+def missing(observation: Observation) -> tuple[tuple[Remembered, Evidence | None], ...]:
+    """Whose objects are gone, each with what proves the end; empty where no end is waited for."""
     backend = observation.backend
     if backend is None or not waits_for_proof(observation):
         return ()
     named = {claim.pod_uid for claim in observation.claims}
     return tuple(
-        pod
+        (pod, evidence_elsewhere(observation, _trail(observation, pod)))
         for pod in remembered(backend.status)
         if pod.pod_uid not in named and not pod_lives(observation, pod.pod_uid)
-        if evidence_elsewhere(observation, _trail(observation, pod)) is None
     )
 
 

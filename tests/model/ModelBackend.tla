@@ -15,25 +15,22 @@ CONSTANTS Backends, Ordinals, Incarnations, \* a pod is one incarnation of an or
           Surges,     \* rollout: Surge (TRUE) or Recreate
           FaultsMax   \* late writes, lost machines and hands that reach in: so many in one behaviour
 
-VARIABLES api,    \* what the API server keeps: backend, claim, pod, service, lease
+VARIABLES api,    \* what the API server keeps: backend, claim, pod, service, lease, and whose end is vouched for
           proc,   \* what really runs, whatever the API server was told
           sent, faults  \* writes in flight; how many mishaps may still come
 vars == <<api, proc, sent, faults>>
 
-Instances == Backends \X Ordinals
-Pods == Backends \X Ordinals \X Incarnations
-Of(p) == <<p[1], p[2]>>
-backend == api.backend    claim == api.claim    pod == api.pod
-service == api.service    lease == api.lease
+Instances == Backends \X Ordinals    Pods == Backends \X Ordinals \X Incarnations    Of(p) == <<p[1], p[2]>>
+backend == api.backend    claim == api.claim    pod == api.pod    service == api.service    lease == api.lease
 NoPod == [here |-> FALSE, gated |-> FALSE, bound |-> FALSE, port |-> None, word |-> "none", ready |-> FALSE,
           outgrown |-> FALSE, record |-> "none", due |-> FALSE, deleting |-> FALSE, fin |-> FALSE, witness |-> FALSE]
-NoClaim == [phase |-> "Free", of |-> None, pod |-> None, going |-> FALSE, vouched |-> FALSE]
+NoClaim == [phase |-> "Free", of |-> None, pod |-> None, going |-> FALSE]
 NoProc == [run |-> "never", port |-> None, busy |-> FALSE, draining |-> FALSE, lost |-> FALSE]
 
 Init == /\ api = [backend |-> [b \in Backends |-> [life |-> "live", fin |-> FALSE, wanted |-> Ordinals,
                                                   named |-> {}, told |-> {}]],
                   claim |-> [c \in Ports |-> NoClaim], pod |-> [p \in Pods |-> NoPod],
-                  service |-> [c \in Ports |-> None], lease |-> None]
+                  service |-> [c \in Ports |-> None], lease |-> None, vouched |-> {}]
         /\ proc = [p \in Pods |-> NoProc] /\ sent = {} /\ faults = FaultsMax
 (* --- what a look tells -------------------------------------------------------------------------------------------- *)
 ClaimsPort == Exposure # "ClusterIP"    Up(p) == proc[p].run = "up"
@@ -42,18 +39,22 @@ Standing(i) == {p \in Pods : Of(p) = i /\ pod[p].here /\ ~pod[p].witness}  \* a 
 Holding(c) == claim[c].phase \in {"Bound", "Withheld"}
 Named(p) == \E c \in Ports : Holding(c) /\ claim[c].pod = p
 Reserved(i) == {c \in Ports : claim[c].phase = "Reserved" /\ claim[c].of = i /\ ~claim[c].going}
+(* What outlives a pod's object: a claim that names it; where it needs none and its end is waited for, the status. *)
+StatusKeeps(b) == ~HandsOver /\ ~ClaimsPort /\ backend[b].life # "gone"
+Kept(p) == Named(p) \/ (StatusKeeps(p[1]) /\ p \in backend[p[1]].named)
 (* proof.py: never started, or ended by the kubelet's word on a deleted pod, or vouched for by evidence that outlives
    the object. A missing pod, a `crashed` or `failed` on a living one, and PodGC's `lost` are none. *)
 Proof(p) == \/ pod[p].deleting /\ (~pod[p].bound \/ pod[p].word = "ended")
             \/ pod[p].word = "rejected"
-            \/ (pod[p].deleting \/ ~pod[p].here) /\ \E c \in Ports : claim[c].pod = p /\ claim[c].vouched
+            \/ p \in api.vouched /\ (pod[p].deleting \/ ~pod[p].here)
+Awaited(i) == ~HandsOver /\ \E p \in Pods : Of(p) = i /\ ~pod[p].here /\ Kept(p) /\ ~Proof(p)  \* it vanished
 MustEnd(p) == \/ pod[p].record # "none" \/ lease = p  \* points of no return
               \/ pod[p].deleting \/ ~Wanted(Of(p)) \/ pod[p].outgrown \/ pod[p].word \in {"rejected", "failed"}
               \/ ClaimsPort /\ ~pod[p].gated /\ ~Named(p)
 (* Surge: the only pod of its instance serves an earlier spec, and its end has not begun; the next may start beside it. *)
 Outdated(p) == Surges /\ pod[p].outgrown /\ pod[p].ready /\ pod[p].record = "none" /\ ~pod[p].deleting /\ lease # p
-Alone(p) == \A q \in Standing(Of(p)) : q = p \/ Outdated(q)
-Vacant(i) == \A p \in Standing(i) : Standing(i) = {p} /\ Outdated(p)
+Alone(p) == ~Awaited(Of(p)) /\ \A q \in Standing(Of(p)) : q = p \/ Outdated(q)
+Vacant(i) == ~Awaited(i) /\ \A p \in Standing(i) : Standing(i) = {p} /\ Outdated(p)
 Open(p) == pod[p].record = "ours" /\ ~pod[p].witness /\ ~Proof(p)
 CanTakeBack(c) == /\ claim[c].phase = "Cooling" /\ ~claim[c].going /\ Wanted(claim[c].of)
                   /\ Standing(claim[c].of) = {} /\ Reserved(claim[c].of) = {} /\ ~pod[claim[c].pod].here
@@ -87,22 +88,24 @@ CreateClaim(i, c) == Write(<<"CreateClaim", "new", i, c>>,
     IF claim[c].phase # "Free" THEN api ELSE [api EXCEPT !.claim[c] = [NoClaim EXCEPT !.phase = "Reserved", !.of = i]])
 ReserveClaim(c) == Write(<<"ReserveClaim", "claim", c>>, CanTakeBack(c),
     [api EXCEPT !.claim[c] = [NoClaim EXCEPT !.phase = "Reserved", !.of = claim[c].of]])
-Unused(p) == ~pod[p].here /\ proc[p].run # "up" /\ lease # p /\ \A c \in Ports : claim[c].pod # p
+Unused(p) == ~pod[p].here /\ proc[p].run # "up" /\ lease # p /\ ~Kept(p) /\ \A c \in Ports : claim[c].pod # p
 CreatePod(i, c, n) == Write(<<"CreatePod", "new", i, c, n>>,
     /\ Wanted(i) /\ backend[i[1]].fin /\ Vacant(i) /\ Unused(<<i[1], i[2], n>>)
     /\ IF ClaimsPort THEN c \in Reserved(i) ELSE c = None,
     IF ~Unused(<<i[1], i[2], n>>) THEN api
-    ELSE [api EXCEPT !.pod[<<i[1], i[2], n>>] = [NoPod EXCEPT !.here = TRUE, !.gated = TRUE, !.fin = TRUE,
-                                                 !.port = IF Exposure = "HostPort" THEN c ELSE None]])
+    ELSE [api EXCEPT !.vouched = @ \ {<<i[1], i[2], n>>}, !.pod[<<i[1], i[2], n>>] = [NoPod EXCEPT !.here = TRUE,
+        !.gated = TRUE, !.fin = TRUE, !.port = IF Exposure = "HostPort" THEN c ELSE None]])
 BindClaim(c, p) == Write(<<"BindClaim", "claim", c, p>>,
     /\ pod[p].here /\ ~Named(p)
     /\ \/ pod[p].gated /\ ~MustEnd(p) /\ c \in Reserved(Of(p)) /\ pod[p].port \in {None, c}
        \/ ~pod[p].gated /\ ~Proof(p) /\ claim[c].of = Of(p) /\ claim[c].phase \in {"Reserved", "Cooling"},  \* edited
     [api EXCEPT !.claim[c].phase = "Bound", !.claim[c].pod = p])
-NamesNow(b) == {p \in Pods : p[1] = b /\ pod[p].here /\ ~pod[p].witness}
+Unproven(b) == {p \in backend[b].named : StatusKeeps(b) /\ ~Proof(p)}
+NamesNow(b) == Unproven(b) \cup {p \in Pods : p[1] = b /\ pod[p].here /\ ~pod[p].witness /\ ~(StatusKeeps(b) /\ Proof(p))}
 TellsNow(b) == {p \in Pods : p[1] = b /\ pod[p].ready /\ pod[p].record = "none" /\ ~pod[p].deleting}
 WriteStatus(b, names, tells) == Write(<<"WriteStatus", "backend", b, names, tells>>,
-    backend[b].life # "gone" /\ names \subseteq {p \in Pods : p[1] = b /\ (pod[p].here \/ Named(p))} /\ tells \subseteq TellsNow(b),
+    /\ backend[b].life # "gone" /\ tells \subseteq TellsNow(b) /\ Unproven(b) \subseteq names
+    /\ names \subseteq {p \in Pods : p[1] = b /\ (pod[p].here \/ Kept(p))},
     [api EXCEPT !.backend[b].named = names, !.backend[b].told = tells])
 CreateService(i, c) == Write(<<"CreateService", "new", i, c>>,
     /\ Exposure = "NodePort" /\ service[c] = None
@@ -139,7 +142,7 @@ DrainServer(p) == /\ Withdrawn(p) /\ ~pod[p].deleting /\ ~pod[p].due /\ proc[p].
 DeletePod(p) == Write(<<"DeletePod", "pod", p>>,
     /\ pod[p].here
     /\ \/ /\ pod[p].gated /\ ~pod[p].deleting
-          /\ MustEnd(p) \/ (~Named(p) /\ (~Alone(p) \/ ~\E c \in Reserved(Of(p)) : pod[p].port \in {None, c}))
+          /\ MustEnd(p) \/ (~Named(p) /\ (~Alone(p) \/ (ClaimsPort /\ ~\E c \in Reserved(Of(p)) : pod[p].port \in {None, c})))
        \/ /\ ~pod[p].gated /\ ~pod[p].deleting /\ Withdrawn(p)
           /\ lease = p \/ pod[p].record # "ours" \/ (lease # None /\ ~Open(lease))  \* or by hand deleted, and taken since
           /\ pod[p].due \/ ~Up(p) \/ (proc[p].draining /\ ~proc[p].busy)
@@ -160,7 +163,7 @@ CoolClaim(c) == Write(<<"CoolClaim", "claim", c>>,
     Holding(c) /\ Proof(claim[c].pod) /\ (Wanted(claim[c].of) \/ service[c] # claim[c].of),
     [api EXCEPT !.claim[c].phase = "Cooling"])
 RemovePodFinalizer(p) == Write(<<"RemovePodFinalizer", "pod", p>>,
-    pod[p].deleting /\ pod[p].fin /\ Proof(p) /\ ~Named(p),
+    pod[p].deleting /\ pod[p].fin /\ Proof(p) /\ ~Kept(p),
     IF pod[p].bound THEN [api EXCEPT !.pod[p].fin = FALSE] ELSE Removed(p))
 DeleteService(c) == Write(<<"DeleteService", "service", c>>,
     /\ service[c] # None
@@ -173,7 +176,7 @@ RemoveClaimFinalizer(c) == Write(<<"RemoveClaimFinalizer", "claim", c>>, Unneede
     [api EXCEPT !.claim[c] = NoClaim])
 RemoveFinalizer(b) == Write(<<"RemoveFinalizer", "backend", b>>,
     /\ backend[b].life = "deleting" /\ backend[b].fin /\ \A p \in Pods : lease = p => p[1] # b
-    /\ \A i \in Instances : i[1] = b => Standing(i) = {}
+    /\ \A i \in Instances : i[1] = b => Standing(i) = {} /\ ~Awaited(i)
     /\ \A c \in Ports : claim[c].phase \in {"Bound", "Reserved"} => claim[c].of[1] # b,
     [api EXCEPT !.backend[b].life = "gone", !.backend[b].fin = FALSE])
 (* --- the cluster --------------------------------------------------------------------------------------------------- *)
@@ -198,9 +201,8 @@ DeadlinePasses(p) == pod[p].record # "none" /\ ~pod[p].due /\ Happens([api EXCEP
 (* A machine comes back, or somebody who knows says that what ran on it has ended (attested, rebooted, out of service). *)
 Return(p) == proc[p].lost /\ Happens(api, Runs(p, [proc[p] EXCEPT !.lost = FALSE]))
 Die(p) == proc[p].lost /\ proc[p].run = "up" /\ Happens(api, Runs(p, [proc[p] EXCEPT !.run = "over", !.busy = FALSE]))
-Vouch(c) == Holding(c) /\ ~claim[c].vouched /\ proc[claim[c].pod].run # "up"
-    /\ (~pod[claim[c].pod].here \/ (pod[claim[c].pod].deleting /\ proc[claim[c].pod].lost))
-    /\ Happens([api EXCEPT !.claim[c].vouched = TRUE], proc)
+Vouch(p) == Kept(p) /\ p \notin api.vouched /\ ~Up(p) /\ (~pod[p].here \/ (pod[p].deleting /\ proc[p].lost))
+    /\ Happens([api EXCEPT !.vouched = @ \cup {p}], proc)
 (* --- people and mishaps -------------------------------------------------------------------------------------------- *)
 Fault(next, runs) == faults > 0 /\ Becomes(next, runs, sent) /\ faults' = faults - 1
 Delete(b) == Live(b) /\ Happens([api EXCEPT !.backend[b].life = IF backend[b].fin THEN "deleting" ELSE "gone"], proc)
@@ -240,11 +242,11 @@ Reconcile(b) ==
         \/ AcquireLease(p) \/ \E whose \in {"ours", "foreign", "yielded"}, due \in BOOLEAN : WriteStopRecord(p, whose, due)
         \/ DrainServer(p) \/ DeletePod(p) \/ AbortServer(p) \/ HandOver(p) \/ RemovePodFinalizer(p) \/ ReleaseLease(p)
 Cluster(p) == \/ Schedule(p) \/ Start(p) \/ End(p) \/ Recover(p) \/ Vanish(p) \/ KillOrphan(p) \/ Collect(p)
-              \/ DeadlinePasses(p) \/ Return(p)
+              \/ DeadlinePasses(p) \/ Return(p) \/ Vouch(p)
 Whim == \/ \E b \in Backends : Delete(b) \/ TearFinalizer(b) \/ \E some \in SUBSET Ordinals : Scale(b, some)
         \/ \E p \in Pods : \/ Request(p) \/ Finish(p) \/ Die(p) \/ GarbageCollect(p) \/ Outgrow(p) \/ Evict(p) \/ TearPod(p)
                            \/ TearMarks(p) \/ Crash(p) \/ Reject(p) \/ Lose(p)
         \/ TearLease \/ \E c \in Ports : DropClaim(c) \/ DropService(c)
-Next == (\E b \in Backends : Reconcile(b)) \/ (\E p \in Pods : Cluster(p)) \/ (\E c \in Ports : Vouch(c)) \/ Whim
+Next == (\E b \in Backends : Reconcile(b)) \/ (\E p \in Pods : Cluster(p)) \/ Whim
 Spec == Init /\ [][Next]_vars
 =============================================================================

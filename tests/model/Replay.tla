@@ -5,6 +5,7 @@
 EXTENDS ModelBackend, Sequences, TLC
 
 CONSTANTS Traces,   \* a sequence of traces; of each, a sequence of [seen, act, outcome, successor]
+          Paired,   \* an instance has two ports, of which the trace tells one
           Meddled   \* somebody else writes too, by no rule of ours: a person's hand, a second operator that is not told here
 VARIABLES t, n   \* the trace that is followed, and its next record
 replay == <<api, proc, sent, faults, t, n>>
@@ -13,15 +14,14 @@ Record == Traces[t][n]
 (* What the generated traces are written in. *)
 Backend(life, fin, wanted, named, told) ==
     [life |-> life, fin |-> fin, wanted |-> wanted, named |-> named, told |-> told]
-Claim(phase, of, holder, going, vouched) ==
-    [phase |-> phase, of |-> of, pod |-> holder, going |-> going, vouched |-> vouched]
+Claim(phase, of, holder, going) == [phase |-> phase, of |-> of, pod |-> holder, going |-> going]
 Pod(port, word, record, gated, bound, ready, outgrown, due, deleting, fin, witness) ==
     [here |-> TRUE, gated |-> gated, bound |-> bound, port |-> port, word |-> word, ready |-> ready,
      outgrown |-> outgrown, record |-> record, due |-> due, deleting |-> deleting, fin |-> fin, witness |-> witness]
-Seen(own, claims, pods, services, holder) ==
+Seen(own, claims, pods, services, holder, vouched) ==
     [backend |-> ("own" :> own) @@ ("neighbour" :> Backend("gone", FALSE, {}, {}, {})),
      claim |-> claims @@ [c \in Ports |-> NoClaim], pod |-> pods @@ [p \in Pods |-> NoPod],
-     service |-> services @@ [c \in Ports |-> None], lease |-> holder]
+     service |-> services @@ [c \in Ports |-> None], lease |-> holder, vouched |-> vouched]
 
 (* By orders and mishaps of which the searched specification knows nothing. *)
 Extend(p, whose) == /\ pod[p].record = whose /\ pod[p].due /\ ~pod[p].deleting  \* the user orders more time
@@ -29,7 +29,10 @@ Extend(p, whose) == /\ pod[p].record = whose /\ pod[p].due /\ ~pod[p].deleting  
 GiveUpPort(p) == /\ Exposure = "NodePort" /\ pod[p].gated /\ ~pod[p].deleting  \* a stranger's Service has its port
                  /\ \E c \in Ports : claim[c].pod = p /\ service[c] = None
                  /\ Becomes(Deleted(p), proc, sent) /\ UNCHANGED faults
-WithholdAgain(c) == /\ claim[c].phase = "Cooling" /\ ~claim[c].vouched  \* the machine that was said to be removed is back
+GiveBack(c, next) == /\ Paired /\ claim[c].phase \in {"Reserved", "Cooling"} /\ service[c] = None  \* there is no second port
+                     /\ claim[c].pod \in Pods => ~pod[claim[c].pod].here
+                     /\ Becomes([api EXCEPT !.claim[c] = next], proc, sent) /\ UNCHANGED faults
+WithholdAgain(c) == /\ claim[c].phase = "Cooling" /\ claim[c].pod \notin api.vouched  \* the machine that was said to be removed is back
                     /\ Becomes([api EXCEPT !.claim[c].phase = "Withheld"], proc, sent) /\ UNCHANGED faults
 
 Do(w) == CASE w[1] = "AddFinalizer" -> AddFinalizer(w[3]) [] w[1] = "RemoveFinalizer" -> RemoveFinalizer(w[3])
@@ -37,8 +40,9 @@ Do(w) == CASE w[1] = "AddFinalizer" -> AddFinalizer(w[3]) [] w[1] = "RemoveFinal
            [] w[1] = "CreateClaim" -> CreateClaim(w[3], w[4]) [] w[1] = "CreatePod" -> CreatePod(w[3], w[4], w[5])
            [] w[1] = "CreateService" -> CreateService(w[3], w[4]) [] w[1] = "BindClaim" -> BindClaim(w[3], w[4])
            [] w[1] = "ReserveClaim" -> ReserveClaim(w[3]) [] w[1] = "WithholdClaim" -> WithholdClaim(w[3]) \/ WithholdAgain(w[3])
-           [] w[1] = "CoolClaim" -> CoolClaim(w[3]) [] w[1] = "DeleteClaim" -> DeleteClaim(w[3])
-           [] w[1] = "RemoveClaimFinalizer" -> RemoveClaimFinalizer(w[3]) [] w[1] = "DeleteService" -> DeleteService(w[3])
+           [] w[1] = "CoolClaim" -> CoolClaim(w[3]) [] w[1] = "DeleteClaim" -> DeleteClaim(w[3]) \/ GiveBack(w[3], [claim[w[3]] EXCEPT !.going = TRUE])
+           [] w[1] = "RemoveClaimFinalizer" -> RemoveClaimFinalizer(w[3]) \/ (claim[w[3]].going /\ GiveBack(w[3], NoClaim))
+           [] w[1] = "DeleteService" -> DeleteService(w[3])
            [] w[1] = "Ungate" -> Ungate(w[3]) [] w[1] = "SetServing" -> SetServing(w[3], w[4])
            [] w[1] = "RestoreMarks" -> RestoreMarks(w[3]) [] w[1] = "AcquireLease" -> AcquireLease(w[3])
            [] w[1] = "WriteStopRecord" -> WriteStopRecord(w[3], w[4], w[5]) \/ (~w[5] /\ Extend(w[3], w[4]))
@@ -68,16 +72,15 @@ Towards == LET seen == Record.seen IN
                         /\ (api'.service[c] = service[c] \/ service[c] # seen.service[c])
     /\ \A b \in Backends : api'.backend[b] = backend[b] \/ backend[b] # seen.backend[b]
     /\ api'.lease = lease \/ lease # seen.lease
+    /\ api'.vouched = api.vouched \/ api.vouched # seen.vouched
 OfNeighbour(holder) == holder # None /\ holder[1] = "neighbour"
 Jump(next) == api' = next /\ UNCHANGED <<proc, sent, faults>>
-(* What is known of machines comes and goes; of a claim that cools it is forgotten. *)
-Evidence(c, given) == /\ claim[c].phase # "Free" /\ claim[c].vouched # given
-                      /\ Jump([api EXCEPT !.claim[c].vouched = given])
 Hidden == /\ n <= Len(Traces[t])
           /\ \/ \E p \in Pods : \/ Cluster(p) \/ GarbageCollect(p) \/ Outgrow(p) \/ Evict(p) \/ TearPod(p) \/ TearMarks(p)
                                 \/ Crash(p) \/ Reject(p) \/ (Record.seen.pod[p].word = "lost" /\ Lose(p))
              \/ \E b \in Backends : Delete(b) \/ TearFinalizer(b) \/ \E some \in SUBSET Ordinals : Scale(b, some)
-             \/ TearLease \/ \E c \in Ports : DropClaim(c) \/ DropService(c) \/ Evidence(c, Record.seen.claim[c].vouched)
+             \/ TearLease \/ \E c \in Ports : DropClaim(c) \/ DropService(c)
+             \/ api.vouched # Record.seen.vouched /\ Jump([api EXCEPT !.vouched = Record.seen.vouched])  \* it comes and goes
              \/ \E p \in Pods : pod[p].outgrown /\ Jump([api EXCEPT !.pod[p].outgrown = FALSE])  \* the wish is taken back
              \/ \E w \in sent : Do(w)  \* what was in flight lands
              \/ OfNeighbour(Record.seen.lease) /\ Jump([api EXCEPT !.lease = Record.seen.lease])

@@ -53,9 +53,9 @@ def replay(traces: list[Trace]) -> Counter[str]:
 
 def follow(traces: Iterable[Trace]) -> Iterator[tuple[Trace, int]]:
     """Each trace with the number of its lines that TLC could follow. Raises StepError."""
-    alike: dict[tuple[str, bool, bool], list[Trace]] = defaultdict(list)
+    alike: dict[tuple[object, ...], list[Trace]] = defaultdict(list)
     for trace in traces:
-        alike[trace.exposure, trace.surges, trace.meddled].append(trace)
+        alike[trace.exposure, trace.surges, trace.waits, trace.paired, trace.meddled].append(trace)
     for group in alike.values():
         group.sort(key=lambda trace: len(trace.lines))
         for start in range(0, len(group), BATCH):
@@ -107,8 +107,9 @@ def _configuration(traces: list[Trace]) -> str:
             f"  Ports = {as_set(map(str, ports))}",
             "  None = None",
             f'  Exposure = "{traces[0].exposure}"',
-            "  HandsOver = TRUE",
+            f"  HandsOver = {as_bool(not traces[0].waits)}",
             f"  Surges = {as_bool(traces[0].surges)}",
+            f"  Paired = {as_bool(traces[0].paired)}",
             f"  Meddled = {as_bool(traces[0].meddled)}",
             "  FaultsMax = 0",
             "  Traces <- TheTraces",

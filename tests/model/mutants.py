@@ -8,6 +8,8 @@ from tests.model.scopes import (
     SPECIFICATION,
     TWO_FOR_ONE_PORT,
     TWO_OF_ONE_MODEL,
+    WAITS,
+    WAITS_BEHIND_PORTS,
     Scope,
 )
 
@@ -122,6 +124,20 @@ MUTANTS = (
         NO_PORT,
     ),
     Mutant(
+        "status forgets a pod that vanished",
+        "NoDoublePod",
+        r"Unproven(b) == {p \in backend[b].named : StatusKeeps(b)",
+        r"Unproven(b) == {p \in backend[b].named : FALSE",
+        WAITS,
+    ),
+    Mutant(
+        "a withheld port is not waited for",
+        "NoDoublePod",
+        r"Awaited(i) == ~HandsOver /\ \E p",
+        r"Awaited(i) == ~HandsOver /\ ~ClaimsPort /\ \E p",
+        WAITS_BEHIND_PORTS,
+    ),
+    Mutant(
         "the server drains before its address is withdrawn",
         "NeverAdvertiseDying",
         r"DrainServer(p) == /\ Withdrawn(p) /\ ",
@@ -168,9 +184,16 @@ MUTANTS = (
     Mutant(
         "a pod's end is not kept for its proof",
         "EvidenceNotAbsence",
-        r"pod[p].deleting /\ pod[p].fin /\ Proof(p) /\ ~Named(p)",
-        r"pod[p].deleting /\ pod[p].fin /\ ~Named(p)",
+        r"pod[p].deleting /\ pod[p].fin /\ Proof(p) /\ ~Kept(p)",
+        r"pod[p].deleting /\ pod[p].fin /\ ~Kept(p)",
         NO_PORT,
+    ),
+    Mutant(
+        "a pod goes before status tells of its end",
+        "EvidenceNotAbsence",
+        r"pod[p].deleting /\ pod[p].fin /\ Proof(p) /\ ~Kept(p)",
+        r"pod[p].deleting /\ pod[p].fin /\ Proof(p) /\ ~Named(p)",
+        WAITS,
     ),
     Mutant(
         "a witness is no proof of its own end",
@@ -182,8 +205,8 @@ MUTANTS = (
     Mutant(
         "the backend goes before its pods",
         "FinalizerLast",
-        r"/\ \A i \in Instances : i[1] = b => Standing(i) = {}" + "\n",
-        "\n",
+        r"i[1] = b => Standing(i) = {} /\ ~Awaited(i)",
+        r"i[1] = b => ~Awaited(i)",
         ONE_HOST_PORT,
     ),
     Mutant(
@@ -192,6 +215,13 @@ MUTANTS = (
         r'claim[c].phase \in {"Bound", "Reserved"} => claim[c].of[1] # b,',
         r'claim[c].phase = "Reserved" => claim[c].of[1] # b,',
         ONE_HOST_PORT,
+    ),
+    Mutant(
+        "a backend that waits goes before the end of a pod that vanished",
+        "FinalizerLast",
+        r"i[1] = b => Standing(i) = {} /\ ~Awaited(i)",
+        r"i[1] = b => Standing(i) = {}",
+        WAITS,
     ),
     Mutant(
         "a Service that a late write made is not swept",

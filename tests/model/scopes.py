@@ -72,14 +72,23 @@ ENDS = Scope("everything ends, any one fault", exposure="NodePort", promises=(LI
 ENDS_WAITING = replace(ENDS, name="everything ends, and nothing is handed over", hands_over=False)
 
 SURGE = Scope("one backend that surges, no port, any one fault", ports=0, exposure="ClusterIP", surges=True)
+WAITS = Scope(
+    "one backend that waits for every end, no port, any one fault",
+    ports=0,
+    exposure="ClusterIP",
+    hands_over=False,
+    promises=(*SAFETY, LIVENESS),
+)
+WAITS_BEHIND_PORTS = Scope("one backend that waits for every end, two ports", ports=2, hands_over=False)
 
-QUICK = (ONE_NODE_PORT, TWO_OF_ONE_MODEL, ENDS, SURGE)
+QUICK = (ONE_NODE_PORT, TWO_OF_ONE_MODEL, ENDS, SURGE, WAITS)
 """For every test run: under two minutes on two cores."""
 FULL = (
     *QUICK,
     ONE_HOST_PORT,
     TWO_FOR_ONE_PORT,
     ENDS_WAITING,
+    WAITS_BEHIND_PORTS,
     Scope("one backend, two ports", ports=2),
     Scope("one backend that surges from port to port", ports=2, surges=True),
     Scope(

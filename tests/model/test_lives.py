@@ -114,17 +114,6 @@ def test_two_operators_at_once_are_followed_each_by_itself(tmp_path: Path) -> No
     assert life.beside
 
 
-def test_a_life_outside_the_specification_is_counted_with_its_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = sample()
-    lines[at(lines, "CreateClaim")]["arguments"]["role"] = "Http"
-    written(lines, tmp_path / "operator.log")
-    _, wrong = check(tmp_path)
-    assert wrong == []
-    assert "1 not followed: a second port" in capsys.readouterr().out
-
-
 def test_backends_that_are_meddled_with_are_those_of_tests() -> None:
     sources = "".join(path.read_text() for path in E2E.rglob("test_*.py"))
     assert [name for name in BY_HAND if f'backend("{name}"' not in sources] == []

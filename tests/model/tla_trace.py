@@ -28,6 +28,9 @@ LEFT_OUT = (
     *("CreateBudget", "DeleteBudget", "RemakeToken"),
 )
 """Writes of which the specification knows nothing: no rule of it reads what they write."""
+POD_PORTS = {"Grpc": "port", "Http": "http_port"}
+SERVICE_PORTS = {"Grpc": "node_port", "Http": "http_node_port"}
+"""Arguments of CreatePod and CreateService, by the role of the port that they give."""
 Line = Mapping[str, Any]
 
 
@@ -41,6 +44,8 @@ class Trace:
 
     key: str
     lines: list[Line] = field(default_factory=list)
+    role: str = "Grpc"
+    """Of an instance with two ports, by which one the specification, that knows of one, looks at it."""
     meddled: bool = False
     """Somebody whose writes are not in it wrote too: a person by hand, or another operator."""
     _numbers: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -54,6 +59,15 @@ class Trace:
     @property
     def surges(self) -> bool:
         return any(line["seen"]["backend"]["surges"] for line in self.lines if line["seen"]["backend"])
+
+    @property
+    def waits(self) -> bool:
+        """Where an end was not waited for all the time, no step is held to the rules of one who waits."""
+        return all(line["seen"]["backend"]["waits"] for line in self.lines if line["seen"]["backend"])
+
+    @property
+    def paired(self) -> bool:
+        return any(len(line["seen"]["backend"]["roles"]) > 1 for line in self.lines if line["seen"]["backend"])
 
     # -- as TLA+ --------------------------------------------------------------------------------------------------
 
@@ -100,13 +114,15 @@ class Trace:
             f'Backend("{life}", {as_bool(fin)}, {as_set(map(str, backend["wanted"]))}, '
             f"{self._pods(backend['named'])}, {self._pods(backend['told'])})"
         )
-        pods = " @@ ".join(f"{self._number(pod['uid'])} :> {self._pod(pod)}" for pod in seen["pods"])
-        claims = " @@ ".join(f"{self._port(claim['port'])} :> {self._claim(claim)}" for claim in seen["claims"])
-        services = " @@ ".join(f'{self._port(s["port"])} :> <<"own", {s["ordinal"]}>>' for s in seen["services"])
+        pods = [f"{self._number(pod['uid'])} :> {self._pod(pod)}" for pod in seen["pods"]]
+        claims = [f"{self._port(c['port'])} :> {self._claim(c)}" for c in seen["claims"] if c["role"] == self.role]
+        exposed = [(s["ports"][self.role], s["ordinal"]) for s in seen["services"] if self.role in s["ports"]]
+        services = [f'{self._port(port)} :> <<"own", {ordinal}>>' for port, ordinal in exposed]
         lease = "None"
         if seen["lease"] is not None:
             lease = self._number(seen["lease"]) if seen["lease"] in self._numbers else '<<"neighbour", 0, 1>>'
-        parts = [own, claims or "<<>>", pods or "<<>>", services or "<<>>", lease]
+        vouched = self._pods(uid for uid in seen["vouched"] if uid in self._numbers)
+        parts = [own, as_function(claims), as_function(pods), as_function(services), lease, vouched]
         return f"Seen({', '.join(parts)})"
 
     def _pods(self, uids: Iterable[str]) -> str:
@@ -114,13 +130,12 @@ class Trace:
 
     def _claim(self, claim: Line) -> str:
         pod = self._number(claim["pod"], claim["ordinal"]) if claim["pod"] else "None"
-        flags = f"{as_bool(claim['going'])}, {as_bool(claim['vouched'])}"
-        return f'Claim("{claim["phase"]}", <<"own", {claim["ordinal"]}>>, {pod}, {flags})'
+        return f'Claim("{claim["phase"]}", <<"own", {claim["ordinal"]}>>, {pod}, {as_bool(claim["going"])})'
 
     def _pod(self, pod: Line) -> str:
         flags = ("gated", "bound", "ready", "outgrown", "due", "deleting", "finalizer", "witness")
         given = [
-            self._port(pod["port"]) if pod["port"] else "None",
+            self._port(pod["ports"][self.role]) if self.role in pod["ports"] else "None",
             f'"{pod["word"]}"',
             f'"{pod["record"]}"',
             *(as_bool(pod[name]) for name in flags),
@@ -148,7 +163,9 @@ class Trace:
     def _target(self, kind: str, written: Line) -> str:
         if kind == "backend":
             return '"own"'
-        return self._number(written["pod"]) if kind in ("pod", "lease") else self._port(written["port"])
+        if kind in ("pod", "lease"):
+            return self._number(written["pod"])
+        return self._port(written["ports"][self.role] if kind == "service" else written["port"])
 
     def _details(self, line: Line) -> list[str]:
         written = line["written"]
@@ -171,26 +188,29 @@ class Trace:
             case "CreateClaim":
                 return [instance, self._port(given["port"])]
             case "CreatePod":
-                port = self._port(given["port"]) if "port" in given else "None"
-                return [instance, port, str(self._made(index, given["ordinal"]))]
+                port = given.get(POD_PORTS[self.role])
+                made = str(self._made(index, given["ordinal"]))
+                return [instance, self._port(port) if port is not None else "None", made]
             case "CreateService":
-                return [instance, self._port(given["node_port"])]
+                return [instance, self._port(given[SERVICE_PORTS[self.role]])]
             case "AcquireLease":
                 return [self._number(line["written"]["pod"])]
         raise RefusedError(f"{self.key}: line {line['seq']}: action {line['action']} is unknown")
 
     def _is_repair(self, line: Line) -> bool:
-        """It puts right what others edited: labels, the shared Service; or it records what no rule reads."""
+        """It puts right what others edited, records what no rule reads, or is about the port of another role."""
         pods = {pod["uid"]: pod for pod in line["seen"]["pods"]}
+        if self.role != line["arguments"].get("role", line["written"].get("role", self.role)):
+            return True
         match line["action"]:
             case "RestoreMarks":
                 return bool(pods[line["written"]["pod"]]["finalizer"])
             case "Ungate":
                 return not pods[line["written"]["pod"]]["gated"]
             case "CreateService":
-                return "node_port" not in line["arguments"]
+                return SERVICE_PORTS[self.role] not in line["arguments"]
             case "DeleteService":
-                return line["written"]["ordinal"] is None
+                return line["written"]["ordinal"] is None or self.role not in line["written"]["ports"]
         return line["action"] in LEFT_OUT
 
     def _made(self, index: int, ordinal: int) -> int:
@@ -203,6 +223,10 @@ class Trace:
 
 def as_bool(value: bool) -> str:
     return str(value).upper()
+
+
+def as_function(pairs: Iterable[str]) -> str:
+    return " @@ ".join(pairs) or "<<>>"
 
 
 def as_set(terms: Iterable[str]) -> str:
