@@ -69,7 +69,7 @@ def start(observation: Observation, backend: Backend, ordinal: int, now: datetim
     if surplus is not None:
         return Act(DeletePod(surplus, backend.termination_grace_seconds))
     if pod.gated:
-        return _open_gate(observation, backend, pod, now)
+        return _await_unproven(observation, ordinal) or _open_gate(observation, backend, pod, now)
     if pod.unschedulable and earlier is not None:
         return _surge_unschedulable(pod, earlier)
     return _follow(observation, backend, pod, now)
@@ -81,9 +81,9 @@ def start(observation: Observation, backend: Backend, ordinal: int, now: datetim
 def _make_pod(
     observation: Observation, backend: Backend, ordinal: int, earlier: Pod | None, now: datetime
 ) -> Act | Wait:
-    unproven = _unproven_claim(observation, ordinal)
-    if unproven is not None and waits_for_proof(observation):
-        return Wait(Reason.UNCONFIRMED, f"port {unproven.port}: {unproven.message}", None, ordinal)
+    unproven = _await_unproven(observation, ordinal)
+    if unproven is not None:
+        return unproven
     name = pod_name(backend, ordinal, observation.taken_names | _names_in_use(observation))
     replaces = earlier.ref.uid if earlier is not None else ""
     ports = allotment(observation, backend, ordinal)
@@ -124,9 +124,13 @@ def _surge_unschedulable(pod: Pod, earlier: Pod) -> Wait:
     return Wait(Reason.SURGE_UNSCHEDULABLE, message, None, pod.ordinal)
 
 
-def _unproven_claim(observation: Observation, ordinal: int) -> Claim | None:
+def _await_unproven(observation: Observation, ordinal: int) -> Wait | None:
+    """Where an end is waited for no pod is made, nor one that a late write made let through, beside a withheld port."""
     withheld = (claim for claim in observation.claims if claim.phase is ClaimPhase.WITHHELD)
-    return next((claim for claim in withheld if claim.ordinal == ordinal), None)
+    unproven = next((claim for claim in withheld if claim.ordinal == ordinal), None)
+    if unproven is None or not waits_for_proof(observation):
+        return None
+    return Wait(Reason.UNCONFIRMED, f"port {unproven.port}: {unproven.message}", None, ordinal)
 
 
 def _names_in_use(observation: Observation) -> set[str]:

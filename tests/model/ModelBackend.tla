@@ -26,17 +26,15 @@ NoPod == [here |-> FALSE, gated |-> FALSE, bound |-> FALSE, port |-> None, word 
           outgrown |-> FALSE, record |-> "none", due |-> FALSE, deleting |-> FALSE, fin |-> FALSE, witness |-> FALSE]
 NoClaim == [phase |-> "Free", of |-> None, pod |-> None, going |-> FALSE]
 NoProc == [run |-> "never", port |-> None, busy |-> FALSE, draining |-> FALSE, lost |-> FALSE]
-
 Init == /\ api = [backend |-> [b \in Backends |-> [life |-> "live", fin |-> FALSE, wanted |-> Ordinals,
                                                   named |-> {}, told |-> {}]],
                   claim |-> [c \in Ports |-> NoClaim], pod |-> [p \in Pods |-> NoPod],
                   service |-> [c \in Ports |-> None], lease |-> None, vouched |-> {}]
         /\ proc = [p \in Pods |-> NoProc] /\ sent = {} /\ faults = FaultsMax
 (* --- what a look tells -------------------------------------------------------------------------------------------- *)
-ClaimsPort == Exposure # "ClusterIP"    Up(p) == proc[p].run = "up"
-Live(b) == backend[b].life = "live"    Wanted(i) == Live(i[1]) /\ i[2] \in backend[i[1]].wanted
+ClaimsPort == Exposure # "ClusterIP"    Up(p) == proc[p].run = "up"    Live(b) == backend[b].life = "live"
+Wanted(i) == Live(i[1]) /\ i[2] \in backend[i[1]].wanted    Holding(c) == claim[c].phase \in {"Bound", "Withheld"}
 Standing(i) == {p \in Pods : Of(p) = i /\ pod[p].here /\ ~pod[p].witness}  \* a witness stands for nobody
-Holding(c) == claim[c].phase \in {"Bound", "Withheld"}
 Named(p) == \E c \in Ports : Holding(c) /\ claim[c].pod = p
 Reserved(i) == {c \in Ports : claim[c].phase = "Reserved" /\ claim[c].of = i /\ ~claim[c].going}
 (* What outlives a pod's object: a claim that names it; where it needs none and its end is waited for, the status. *)

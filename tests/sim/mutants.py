@@ -470,6 +470,14 @@ MUTANTS = (
         ((vanishing.vanished, broken.where_it_is_wanted),),
     ),
     Mutant(
+        "NoDoublePod",
+        "a gated pod does not wait for the end of a port's last holder",
+        None,
+        ((starting._await_unproven, broken.nobody),),
+        tests="tests/unit/test_decide_unconfirmed.py",
+        quick=False,
+    ),
+    Mutant(
         "eventually",
         "a pod without a claim is let go before status tells of its end",
         None,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from modelbackend_operator.actions import (
-    Action,
     BindClaim,
+    Action,
     CoolClaim,
     CreateClaim,
     CreatePod,
@@ -220,6 +220,17 @@ def test_a_vanished_pod_blocks_its_instance_and_its_backends_deletion_where_proo
     assert decide(replace(world, backend=replace(backend, status=told.status)), NOW) == Wait(
         "Unconfirmed", f"port 30007: {missing_words(a_claim(WITHHELD))}", None, 0
     )
+
+
+def test_nor_does_a_pod_that_a_late_write_made_leave_its_gate_beside_a_withheld_port() -> None:
+    late, free = a_gated_pod("late-uid"), a_claim(ClaimPhase.RESERVED, port=30008)
+    world = a_world(WAITS, pods=[late], claims=[a_claim(WITHHELD), free], services=[a_shared_service(), a_service()])
+    told = acted(world)
+    assert isinstance(told, WriteStatus)
+    waiting = replace(world, backend=replace(WAITS, status=told.status))
+    assert decide(waiting, NOW) == Wait("Unconfirmed", f"port 30007: {missing_words(a_claim(WITHHELD))}", None, 0)
+    handed_over = replace(world, backend=a_backend())
+    assert acted(handed_over) == BindClaim(free, late)
 
 
 # -- withheld ---------------------------------------------------------------------------------------------------------
