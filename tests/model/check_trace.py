@@ -22,7 +22,10 @@ BATCH = 20
 
 
 def traces_of(lines: Iterable[Line]) -> list[Trace]:
-    """One per backend, of one log. Raises RefusedError at a gap, an unknown event, an empty or an unfinished trace."""
+    """Of each backend in one log, one for each of its ports.
+
+    Raises RefusedError at a gap, an unknown event, an empty or an unfinished trace.
+    """
     found: dict[str, Trace] = {}
     expected = 1
     for line in lines:
@@ -37,7 +40,7 @@ def traces_of(lines: Iterable[Line]) -> list[Trace]:
     for trace in found.values():
         if trace.lines[-1]["event"] != "settled":
             raise RefusedError(f"{trace.key}: the trace is unfinished; its last line is {trace.lines[-1]['action']}")
-    return list(found.values())
+    return [seen_by_one for trace in found.values() for seen_by_one in trace.by_port()]
 
 
 # -- replay -----------------------------------------------------------------------------------------------------------

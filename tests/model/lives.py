@@ -2,6 +2,9 @@
 
     python3 -m tests.model.lives [FOLDER]     of logs, in one folder a cluster; by default those of the last e2e run
 
+Of a run on several clusters the logs may lie in folders of their own or all together: a life is known by the uid of its
+backend.
+
 A log may be that of several processes, one after the other. What an operator that was killed has left in the middle is
 gone on with by its successor, so the lines of one backend are put together. Where two operators were at it at once,
 each is followed by itself, as one beside whom somebody else writes.
@@ -14,9 +17,9 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 from images.cache import cache_root
@@ -114,20 +117,13 @@ def lives_of(processes: Iterable[Process]) -> list[Life]:
 def _life(key: str, parts: list[list[Line]]) -> Life:
     name = next((str(line["backend"]) for part in parts for line in part if line.get("backend")), key)
     if any(_told_at(later[0]) < _told_at(part[-1]) for part, later in pairwise(parts)):
-        traces = (trace for part in parts for trace in _of_each_port(Trace(name, part, meddled=True)))
+        traces = (trace for part in parts for trace in Trace(name, part, meddled=True).by_port())
         return Life(name, tuple(traces), "another operator writes too")
     for part in parts[1:]:
         part[:] = [{**line, "successor": _seconds_between(part[0], line) < LATE_SECONDS} for line in part]
     by_hand = BY_HAND.get(name.rpartition("/")[2], "")
     whole = Trace(name, [line for part in parts for line in part], meddled=bool(by_hand))
-    return Life(name, tuple(_of_each_port(whole)), by_hand)
-
-
-def _of_each_port(trace: Trace) -> Iterator[Trace]:
-    """One that came or went in the midst of the life would be missing before: it is not looked at."""
-    roles = [line["seen"]["backend"]["roles"] for line in trace.lines if line["seen"]["backend"]]
-    always = {role for role in chain(*roles) if all(role in asked for asked in roles)}
-    yield from (replace(trace, role=role) for role in sorted(always | {trace.role}))
+    return Life(name, tuple(whole.by_port()), by_hand)
 
 
 def _told_at(line: Line) -> str:

@@ -82,13 +82,42 @@ def test_a_corrupted_trace_is_no_behaviour_of_the_specification() -> None:
     assert passed == []
 
 
+def gate_opens_before_the_second_port_is_bound() -> Lines:
+    lines = WALKS["a whole life behind two ports"]().lines()
+    del lines[next(n for n, line in enumerate(lines) if line["written"].get("role") == "Http")]
+    return lines
+
+
+def a_pod_goes_before_its_end_is_told() -> Lines:
+    lines = WALKS["a whole life inside, whose end is waited for"]().lines()
+    gone = at(lines, "RemovePodFinalizer")
+    lines[gone]["seen"]["backend"]["named"] = lines[gone - 1]["seen"]["backend"]["named"]
+    del lines[gone - 1]
+    return lines
+
+
+def nobody_vouched() -> Lines:
+    lines = WALKS["waited for"]().lines()
+    for line in lines:
+        line["seen"]["vouched"] = []
+    return lines
+
+
+@pytest.mark.parametrize(
+    "corrupted", [gate_opens_before_the_second_port_is_bound, a_pod_goes_before_its_end_is_told, nobody_vouched]
+)
+def test_nor_is_one_where_a_second_port_or_the_wait_for_an_end_is_passed_over(corrupted: Callable[[], Lines]) -> None:
+    with pytest.raises(RefusedError, match="no behaviour of the specification"):
+        replay(traces_of(numbered(corrupted())))
+
+
 def numbered(lines: Lines) -> Lines:
     return [{**line, "seq": number} for number, line in enumerate(lines, 1)]
 
 
 # -- what is not understood -------------------------------------------------------------------------------------------
 
-LOOK: dict[str, Any] = {"backend": None, "pods": [], "claims": [], "services": [], "lease": None}
+LOOK: dict[str, Any] = {"backend": None, "pods": [], "claims": [], "services": [], "lease": None, "vouched": []}
 SETTLED = {"event": "settled", "key": "k", "seen": LOOK, "seq": 2}
 STEP = {
     "event": "step",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 OUTCOMES = {
@@ -48,8 +48,8 @@ class Trace:
     """Of an instance with two ports, by which one the specification, that knows of one, looks at it."""
     meddled: bool = False
     """Somebody whose writes are not in it wrote too: a person by hand, or another operator."""
-    _numbers: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _ports: dict[int, int] = field(default_factory=dict)
+    _numbers: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
+    _ports: dict[int, int] = field(default_factory=dict, init=False)
 
     @property
     def exposure(self) -> str:
@@ -59,6 +59,12 @@ class Trace:
     @property
     def surges(self) -> bool:
         return any(line["seen"]["backend"]["surges"] for line in self.lines if line["seen"]["backend"])
+
+    def by_port(self) -> Iterator[Trace]:
+        """As seen by each port that its instances have from first to last; of one that came or went, by the others."""
+        roles = [set(line["seen"]["backend"]["roles"]) for line in self.lines if line["seen"]["backend"]]
+        always = set.intersection(*roles) if roles else set[str]()
+        yield from (replace(self, role=role) for role in sorted(always | {self.role}))
 
     @property
     def waits(self) -> bool:

@@ -1,8 +1,9 @@
 """Walks whose traces are replayed: together they take every action that the specification knows."""
 
+from collections.abc import Callable
 from typing import Any
 
-from modelbackend_operator.model.backend import Backend, Exposure, OrderKind
+from modelbackend_operator.model.backend import Attestation, Backend, Exposure, OrderKind, WhenUnconfirmed
 from modelbackend_operator.model.pod import Pod, PodPhase
 from modelbackend_operator.model.ref import Ref
 from tests.model.traced_walk import TracedWalk
@@ -16,8 +17,15 @@ def backend(**special: Any) -> Backend:
     return a_backend(**{"ref": Ref("main", MAIN, "", "models"), "has_finalizer": False, **special})
 
 
-def started(*, exposure: Exposure = Exposure.NODE_PORT, **faults: Any) -> TracedWalk:
-    return TracedWalk(World(backend(exposure=exposure)), **faults).settle_traced()
+def started(
+    *,
+    exposure: Exposure = Exposure.NODE_PORT,
+    when: WhenUnconfirmed = WhenUnconfirmed.HAND_OVER,
+    http: bool = False,
+    **faults: Any,
+) -> TracedWalk:
+    one = backend(exposure=exposure, when_unconfirmed=when, http=http)
+    return TracedWalk(World(one), **faults).settle_traced()
 
 
 def pod_of(walk: TracedWalk) -> Pod:
@@ -94,7 +102,21 @@ def handed_over() -> TracedWalk:
     return deleted(walk)
 
 
-WALKS = {
+def waited_for() -> TracedWalk:
+    """Inside, torn out while its kubelet is away: status keeps its name until an administrator's word frees it."""
+    walk = started(exposure=Exposure.CLUSTER_IP, when=WhenUnconfirmed.WAIT, held=("end",))
+    pod = pod_of(walk)
+    walk.world.remove(pod)
+    walk.settle_traced()
+    walk.held = ()
+    walk.settle_traced()
+    for found in walk.world.state.all(Backend):
+        walk.world.edit(found, attestation=Attestation(pod.ref.uid, "it is off"))
+    walk.settle_traced()
+    return deleted(walk)
+
+
+WALKS: dict[str, Callable[[], TracedWalk]] = {
     "a whole life behind a node port": whole_life,
     "a whole life behind a host port": lambda: whole_life(exposure=Exposure.HOST_PORT),
     "a whole life inside": lambda: whole_life(exposure=Exposure.CLUSTER_IP),
@@ -108,4 +130,9 @@ WALKS = {
     "rejected": rejected,
     "forced while it terminates": forced_while_it_terminates,
     "handed over": handed_over,
+    "waited for": waited_for,
+    "a whole life inside, whose end is waited for": lambda: whole_life(
+        exposure=Exposure.CLUSTER_IP, when=WhenUnconfirmed.WAIT
+    ),
+    "a whole life behind two ports": lambda: whole_life(http=True),
 }

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from modelbackend_operator.actions import (
-    BindClaim,
     Action,
+    BindClaim,
     CoolClaim,
     CreateClaim,
     CreatePod,

@@ -81,10 +81,8 @@ def test_a_line_holds_what_was_seen_as_the_specification_names_it() -> None:
     assert line["written"] == {"pod": POD_UID, "ordinal": 0}
     assert (seen["backend"]["life"], seen["backend"]["wanted"]) == ("live", [0])
     assert (of_pod["record"], of_pod["due"], of_pod["gated"], of_pod["word"]) == ("ours", True, False, "none")
-    assert of_claim == {
-        **{"port": PORT, "role": "Grpc", "ordinal": 0},
-        **{"phase": "Bound", "pod": POD_UID, "going": False},
-    }
+    place = {"port": PORT, "role": "Grpc", "ordinal": 0}
+    assert of_claim == place | {"phase": "Bound", "pod": POD_UID, "going": False}
     assert seen["vouched"] == []
     assert json.loads(json.dumps(seen)) == seen
 
