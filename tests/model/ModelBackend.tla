@@ -91,8 +91,8 @@ CreatePod(i, c, n) == Write(<<"CreatePod", "new", i, c, n>>,
     /\ Wanted(i) /\ backend[i[1]].fin /\ Vacant(i) /\ Unused(<<i[1], i[2], n>>)
     /\ IF ClaimsPort THEN c \in Reserved(i) ELSE c = None,
     IF ~Unused(<<i[1], i[2], n>>) THEN api
-    ELSE [api EXCEPT !.vouched = @ \ {<<i[1], i[2], n>>}, !.pod[<<i[1], i[2], n>>] = [NoPod EXCEPT !.here = TRUE,
-        !.gated = TRUE, !.fin = TRUE, !.port = IF Exposure = "HostPort" THEN c ELSE None]])
+    ELSE [api EXCEPT !.vouched = @ \ {<<i[1], i[2], n>>}, !.pod[<<i[1], i[2], n>>] = [NoPod EXCEPT
+        !.here = TRUE, !.gated = TRUE, !.fin = TRUE, !.port = IF Exposure = "HostPort" THEN c ELSE None]])
 BindClaim(c, p) == Write(<<"BindClaim", "claim", c, p>>,
     /\ pod[p].here /\ ~Named(p)
     /\ \/ pod[p].gated /\ ~MustEnd(p) /\ c \in Reserved(Of(p)) /\ pod[p].port \in {None, c}
