@@ -18,6 +18,7 @@ from tests.apiserver.harness import ApiServer, await_condition
 from tests.apiserver.test_process import (
     GROUP,
     PATIENCE_SECONDS,
+    Operator,
     account,
     claims_of,
     is_let_through,
@@ -34,6 +35,8 @@ BOOKKEEPING = ("resourceVersion", "managedFields", "generation", "deletionTimest
 MANAGER = "fieldManager=gitops&force=true"
 APPLIES = 1000
 PRUNED = 100
+REQUESTED_MEBIBYTES = 160
+"""Of the chart's values: resources.requests.memory."""
 
 
 @contextmanager
@@ -170,3 +173,12 @@ def test_a_hundred_backends_that_are_pruned_at_once_all_end_and_leave_nothing(
         assert pods(api_server, namespace) == []
         assert "failed by a bug" not in running.log.read_text()
         assert len(collected) > PRUNED // 4
+        assert peak_mebibytes(running) < REQUESTED_MEBIBYTES
+
+
+def peak_mebibytes(running: Operator) -> int:
+    """The most that it ever had in memory (proc_pid_status(5))."""
+    for line in Path(f"/proc/{running.process.pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) // 1024
+    raise AssertionError("no VmHWM")
