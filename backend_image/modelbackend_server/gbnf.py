@@ -14,14 +14,18 @@ from dataclasses import dataclass, field
 BYTES_MAX = 65_536
 NESTING_MAX = 50
 REFERENCES_MAX = 100
-BEGINNINGS_MAX = 4096
+BEGINNINGS_MAX = 512
+"""The matcher compares what is open after a character with each other: in the worst case the third power of this."""
 REPETITIONS_MAX = 2000
+REPEATED_BYTES_MAX = 500_000
+"""llama.cpp writes a repetition out."""
 
+# Nothing is tried a second time (`*+`): the matching of a text made for it would hold every thread for hours.
 _TOKEN = re.compile(
     r"""(?P<space>\s+|\#[^\n]*)
     |(?P<terminal>"(?:\\.|[^"\\\n])*"|\[(?:\\.|[^\]\\\n])*\]|!?<[^>\s]*>|\.)
     |(?P<define>::=)|(?P<name>[A-Za-z0-9_-]+)
-    |(?P<repeat>[*+?]|\{\s*\d*\s*(?:,\s*\d*\s*)?\})
+    |(?P<repeat>[*+?]|\{\s*+\d*+\s*+(?:,\s*+\d*+\s*+)?+\})
     |(?P<punctuation>[()|])""",
     re.VERBOSE,
 )
@@ -43,6 +47,8 @@ def why_not(text: str) -> str:
         _Beginnings(rules).check()
     except _RefusedError as refused:
         return str(refused)
+    except RecursionError:
+        return "the grammar has rules and groups that each begin with the next, and go too deep"
     return ""
 
 
@@ -89,6 +95,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
 class _Parser:
     tokens: list[tuple[str, str]]
     at: int = 0
+    repeated_bytes: int = 0
 
     def rules(self) -> dict[str, _Choice]:
         rules: dict[str, _Choice] = {}
@@ -120,7 +127,10 @@ class _Parser:
                 case "name":
                     sequences[-1].append(_Reference(text))
                 case "repeat" if sequences[-1]:
-                    sequences[-1][-1] = _repeat(sequences[-1][-1], text)
+                    # Of a group or a rule only its name is repeated.
+                    before = self.tokens[self.at - 2]
+                    length = len(before[1]) if before[0] == "terminal" else 1
+                    sequences[-1][-1] = self._repeated(sequences[-1][-1], text, length)
                 case "punctuation" if text == "|":
                     sequences.append([])
                 case "punctuation":
@@ -133,6 +143,13 @@ class _Parser:
         if depth == 0 and self.at < len(self.tokens) and not self._is_definition(self.at):
             raise _RefusedError("the grammar closes a group that was not opened")
         return _Choice(sequences)
+
+    def _repeated(self, what: _Node, text: str, length: int) -> _Repeat:
+        repeat = _repeat(what, text)
+        self.repeated_bytes += length * max(repeat.at_least, repeat.at_most or 1)
+        if self.repeated_bytes > REPEATED_BYTES_MAX:
+            raise _RefusedError(f"the grammar's repetitions, written out, have more than {REPEATED_BYTES_MAX} bytes")
+        return repeat
 
 
 def _repeat(what: _Node, text: str) -> _Repeat:
@@ -157,6 +174,8 @@ class _Beginnings:
 
     rules: dict[str, _Choice]
     known: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    # By the identity of the node: a group is reached from each of those around it.
+    known_choices: dict[int, tuple[int, bool]] = field(default_factory=dict)
     under_way: set[str] = field(default_factory=set)
 
     def check(self) -> None:
@@ -168,9 +187,11 @@ class _Beginnings:
             case _Choice(sequences):
                 self._of(node)
                 for sequence in sequences:
-                    for at, part in enumerate(sequence):
-                        if at:
-                            self._of_sequence(sequence[at:])
+                    # From the end: in how many ways can go on what has come to this part.
+                    ways = 0
+                    for part in reversed(sequence):
+                        count, empty = self._of(part)
+                        ways = self._bounded(count + (ways if empty else 0))
                         self._check_suffixes(part)
             case _Repeat(what, _, _):
                 self._check_suffixes(what)
@@ -186,8 +207,11 @@ class _Beginnings:
                 times = 1 if at_most is None or not empty else max(1, at_most)
                 return self._bounded(count * times), empty or at_least == 0
             case _Choice(sequences):
-                found = [self._of_sequence(sequence) for sequence in sequences]
-                return self._bounded(sum(count for count, _ in found)), any(empty for _, empty in found)
+                if id(node) not in self.known_choices:
+                    found = [self._of_sequence(sequence) for sequence in sequences]
+                    ways = self._bounded(sum(count for count, _ in found))
+                    self.known_choices[id(node)] = ways, any(empty for _, empty in found)
+                return self.known_choices[id(node)]
 
     def _of_rule(self, name: str) -> tuple[int, bool]:
         if name not in self.rules:

@@ -17,7 +17,7 @@ from .llama import Context, ContextShape, DecodeAbortedError, DecodeError, Vocab
 from .log import logger
 from .plan import BatchPlan, Pace, plan
 from .prompt_cache import Kept, PromptCache
-from .sampling import Logits, NothingAllowedError, Sampler, logprobs
+from .sampling import ConstraintError, Logits, Sampler, logprobs
 from .scoring import Scoring
 from .slots import LEAST_SHARED_TOKENS, Place, Slot, Slots, Tokens
 from .text import StopMatcher
@@ -256,8 +256,8 @@ class Running:
         owner, work, logits = self.owner, self.work, rows[-1]
         try:
             token = self.sampler.choose(logits, most_likely[-1])
-        except NothingAllowedError:
-            logger().error("the grammar allows no token of this vocabulary", made=self.made)
+        except ConstraintError as error:
+            logger().error("a text cannot go on", words=str(error), made=self.made)
             owner.end(self.generation, Ending.DECODE_FAILED)
             return
         slot.append(token)

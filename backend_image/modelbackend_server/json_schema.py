@@ -73,7 +73,10 @@ def to_gbnf(text: str) -> str:
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"the schema is no JSON: {error}") from None
     converter = _Converter(schema)
-    root = converter.part(schema, "#", 0)
+    try:
+        root = converter.part(schema, "#", 0)
+    except RecursionError:
+        raise SchemaError("the schema has a value that is nested too deep") from None
     rules = "".join(f"{name} ::= {rule}\n" for name, rule in converter.rules.items())
     return f"root ::= {root}\n{rules}{BASE.lstrip()}"
 
@@ -167,18 +170,25 @@ class _Converter:
             value = self.part(others, f"{path}/additionalProperties", depth + 1)
             member = self._named(f'string space ":" space {_grouped(value)} space')
             return f'"{{" space ({member} ("," space {member})*)? "}}"'
-        for name in required:
-            if name not in properties and others is False:
-                raise SchemaError(f"{path}: {_shown(name)} is required, and may not be there")
-        all_properties = properties | {name: others for name in required if name not in properties}
+        if wrong := [name for name in required if not isinstance(name, str)]:
+            raise SchemaError(f"{path}/required: {_shown(wrong[0])} is no name of a property")
+        must = dict.fromkeys(required)
+        unnamed = [name for name in must if name not in properties]
+        if unnamed and others is False:
+            raise SchemaError(f"{path}: {_shown(unnamed[0])} is required, and may not be there")
+        # Read once, however many there are: twice at each level would be a million times at twenty.
+        rule_of_others = self._named(self.part(others, f"{path}/additionalProperties", depth + 1)) if unnamed else ""
         # Members in their order, each rule one more: with and without a comma before it.
         tail = {True: '"}"', False: '"}"'}
-        for name, value in reversed(all_properties.items()):
-            part = self.part(value, f"{path}/properties/{name}", depth + 1)
+        for name in reversed([*properties, *unnamed]):
+            if name in properties:
+                part = self.part(properties[name], f"{path}/properties/{name}", depth + 1)
+            else:
+                part = rule_of_others
             key = _literal(json.dumps(name, ensure_ascii=False))
             member = self._named(f'{key} space ":" space {_grouped(part)} space {tail[True]}')
             after, first = f'"," space {member}', member
-            if name not in required:
+            if name not in must:
                 after, first = f"{after} | {tail[True]}", f"{first} | {tail[False]}"
             tail = {True: self._named(after), False: self._named(first)}
         return f'"{{" space {tail[False]}'
@@ -199,6 +209,8 @@ def _types(schema: Mapping[str, Any], path: str) -> list[str]:
     for name in types:
         if not isinstance(name, str) or name not in KEYWORDS:
             raise SchemaError(f"{path}/type: {_shown(name)} is no type of JSON Schema")
+    if len(set(types)) < len(types):
+        raise SchemaError(f"{path}/type names a type twice")
     return types
 
 

@@ -66,8 +66,16 @@ class Constraint(Protocol):
     def accept(self, token: int) -> None: ...
 
 
-class NothingAllowedError(Exception):
+class ConstraintError(Exception):
+    """The text cannot go on within its constraint; in words."""
+
+
+class NothingAllowedError(ConstraintError):
     """The grammar allows none of the vocabulary's tokens, nor the end."""
+
+
+class TooCostlyError(ConstraintError):
+    """To hold a text against the grammar takes too long."""
 
 
 def draw_seed() -> int:
@@ -97,7 +105,7 @@ class Sampler:
     def choose(self, logits: Logits, most_likely: int | None = None) -> int:
         """The next token, for one row of logits of the vocabulary's length, which is left as it was.
 
-        `most_likely` is its argmax, where that is known. Raises NothingAllowedError.
+        `most_likely` is its argmax, where that is known. Raises ConstraintError.
         """
         if self.takes_the_most_likely and most_likely is not None:
             token = most_likely
@@ -125,7 +133,7 @@ class Sampler:
             allowed = tokens[constraint.allows(tokens)]
             if allowed.size:
                 return int(allowed[self._pick(logits[allowed])])
-        raise NothingAllowedError
+        raise NothingAllowedError("the grammar allows no token of this vocabulary")
 
     def _remember(self, token: int) -> None:
         self._recent.append(token)

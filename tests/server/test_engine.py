@@ -175,6 +175,21 @@ def test_a_grammar_is_kept_to_the_end(tiny: Path, temperature: float) -> None:
             assert free.ending == Ended(Ending.LENGTH)
 
 
+def test_a_text_that_its_grammar_reads_in_ever_more_ways_fails_alone(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("modelbackend_server.llama.grammar.ACCEPT_SECONDS_MAX", 0.05)
+    with engine_of(tiny, slots=2) as engine:
+        vocabulary = engine.model.vocabulary
+        letters = [token for token in range(vocabulary.size) if vocabulary.piece(token).strip() == b"a"]
+        only_letters = SamplingParameters(temperature=0, logit_bias=tuple((letter, 100.0) for letter in letters))
+        ways = 'root ::= " "? s\ns ::= "a" s s s | "a" | "a" s | "a" s s'
+        costly, other = engine.run(engine.work("his", 40, grammar=ways, sampling=only_letters), engine.work("her", 40))
+        assert costly.ending == Ended(Ending.DECODE_FAILED)
+        assert 1 < len(costly.made) < 40
+        assert other.ending == Ended(Ending.LENGTH)
+
+
 @pytest.mark.parametrize(
     "text",
     [

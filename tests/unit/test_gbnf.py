@@ -20,6 +20,8 @@ DEEP = 30
         'root ::= value\nvalue ::= "[" (value ("," value)*)? "]"',
         "root ::= <think> !</think>+ <|end|>",
         'root ::= "\\"" "\\x41" [\\u00e9]',
+        'root ::= "a"{ 2 , 5 } "b"{3 } "c"{ ,4} "d"{ 1, }',
+        "root ::= " + '"" ' * 20_000 + '"a"',
     ],
 )
 def test_a_grammar_of_usual_size_is_taken(text: str) -> None:
@@ -47,12 +49,23 @@ def test_a_grammar_of_usual_size_is_taken(text: str) -> None:
         ("root ::= a0\n" + "".join(f"a{i} ::= a{i + 1}\n" for i in range(200)) + 'a200 ::= "x"', "more than 100 rules"),
         (
             "root ::= a0\n" + "".join(f"a{i} ::= a{i + 1} | a{i + 1}\n" for i in range(DEEP)) + f'a{DEEP} ::= "x"',
-            "4096 ways",
+            "512 ways",
         ),
         (
             'root ::= "x" a0\n' + "".join(f"a{i} ::= a{i + 1}? a{i + 1}?\n" for i in range(DEEP)) + f'a{DEEP} ::= "x"',
-            "4096",
+            "512",
         ),
+        ("root ::= " + '"a"? ' * 600, "512 ways"),
+        ('root ::= "' + "a" * 60_000 + '"{2000}', "written out"),
+        ("root ::= " + '"a"{0,2000} ' * 300, "written out"),
+        (
+            "root ::= a0\n" + "".join(f"a{i} ::= {'(' * 49}a{i + 1}{')' * 49}\n" for i in range(90)) + 'a90 ::= "x"',
+            "go too deep",
+        ),
+        # Each of these took minutes, and one more of its kind hours, while no other thread could run.
+        ('root ::= "a"{' + " " * 20_000, "no meaning at"),
+        ('root ::= "a"{' + " " * 20_000 + "," + " " * 20_000, "no meaning at"),
+        ("root ::= " + '"" ' * 20_000 + '"a"{9999}', "at most 2000"),
     ],
 )
 def test_a_grammar_that_could_hurt_is_refused_with_the_reason(text: str, words: str) -> None:

@@ -53,11 +53,23 @@ def test_a_schema_of_known_keywords_becomes_a_safe_grammar(schema: Any) -> None:
         ('{"required": ["a"], "additionalProperties": false}', "required, and may not be there"),
         ('{"items": ' * 60 + "{}" + "}" * 60, "nested more than 50 deep"),
         (json.dumps({"description": "x" * 70_000}), "at most 65536"),
+        ('{"type": ["object", "object"]}', "#/type names a type twice"),
+        ('{"required": [1]}', "#/required: 1 is no name of a property"),
+        ('{"const": ' + "[" * 990 + "]" * 990 + "}", "nested too deep|no JSON"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_by_name_and_place(schema: str, words: str) -> None:
     with pytest.raises(SchemaError, match=words.replace("(", r"\(")):
         to_gbnf(schema)
+
+
+def test_what_is_not_named_is_read_once_however_many_properties_it_stands_for() -> None:
+    schema: Any = {"type": "null"}
+    for _ in range(40):
+        schema = {"required": ["a", "b"], "additionalProperties": schema}
+    grammar = to_gbnf(json.dumps(schema))
+    assert len(grammar) < 20_000
+    assert gbnf.why_not(grammar) == ""
 
 
 def test_a_reference_to_itself_alone_is_no_safe_grammar() -> None:

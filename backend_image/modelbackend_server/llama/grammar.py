@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import time
 import weakref
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import gbnf
+from ..sampling import TooCostlyError
 from .bindings import llama_cpp
 from .library import errors
 from .model import Vocabulary
 
 ROOT = b"root"
+ACCEPT_SECONDS_MAX = 1.0
+"""A grammar that can read a text in many ways has more of them with each token: what takes this long is stopped before
+it takes for ever, and holds up everybody."""
 # llama_token_data.
 CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
@@ -55,5 +60,8 @@ class Grammar:
         return mask
 
     def accept(self, token: int) -> None:
-        """Takes a token that `allows` has allowed just now."""
+        """Takes a token that `allows` has allowed just now. Raises TooCostlyError."""
+        began_at = time.perf_counter()
         llama_cpp.llama_sampler_accept(self._handle, token)
+        if (seconds := time.perf_counter() - began_at) > ACCEPT_SECONDS_MAX:
+            raise TooCostlyError(f"the grammar reads its text in too many ways: {seconds:.1f} s for one token")
