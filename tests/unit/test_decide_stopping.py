@@ -509,6 +509,7 @@ ASKED: dict[str, tuple[Observation, bool]] = {
     "one that drains": (bound(a_draining_pod()), True),
     "one that drains without its backend": (a_world(None, pods=[a_draining_pod()]), True),
     "one that serves and whose model is not yet told": (bound(a_serving_pod()), True),
+    "one that serves and whose backend is gone": (a_world(None, pods=[a_serving_pod()]), False),
     "one that still loads": (bound(a_loading_pod()), False),
     "one behind its gate": (bound(a_gated_pod()), False),
     "one that was told to end": (bound(a_terminating_pod()), False),

@@ -16,7 +16,7 @@ from modelbackend_operator.model.observation import Observation
 from modelbackend_operator.model.pod import Pod
 from modelbackend_operator.orders import answered
 from modelbackend_operator.reasons import Reason
-from modelbackend_operator.vanished import await_vanished, is_told_ended, vanished
+from modelbackend_operator.vanished import await_vanished, is_told_ended, told_vanished, vanished
 from tests.unit.builders import (
     MACHINE,
     NODE,
@@ -112,10 +112,28 @@ def with_written(world: Observation, seconds: float) -> Observation:
     return with_backend(world, status=decision.action.status)
 
 
-def test_what_status_remembers_of_one_pod_holds_up_no_other() -> None:
+@pytest.mark.parametrize("other", ["a-uid", "z-uid"])
+def test_what_status_remembers_of_one_pod_holds_up_no_other(other: str) -> None:
     world = with_written(torn_out(), 0)
     assert not is_told_ended(world, an_ended_pod())
-    assert is_told_ended(world, an_ended_pod("another-uid"))
+    assert is_told_ended(world, an_ended_pod(other))
+
+
+def test_nobody_need_be_told_of_an_end_that_a_claim_remembers_or_that_nobody_waits_for() -> None:
+    world = with_written(torn_out(), 0)
+    assert is_told_ended(replace(world, claims=(a_claim(),)), an_ended_pod())
+    assert is_told_ended(with_backend(world, when_unconfirmed=WhenUnconfirmed.HAND_OVER), an_ended_pod())
+
+
+def test_the_boot_in_which_it_vanished_is_recorded_once() -> None:
+    """A later status of its node is silent here: by it the boot would be forgotten."""
+    world = with_written(torn_out(), 0)
+    assert world.backend is not None
+    [usual] = world.backend.status["vanished"]
+    known = {**usual, "referenceBootID": NODE.boot_id}
+    world = with_backend(world, status={**world.backend.status, "vanished": [known]})
+    silent = replace(world, nodes={NODE.name: replace(MACHINE, heartbeat_at=None)})
+    assert [pod.reference_boot_id for pod in told_vanished(silent, NOW)] == [NODE.boot_id]
 
 
 @pytest.mark.parametrize(
