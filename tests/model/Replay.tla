@@ -6,7 +6,7 @@ EXTENDS ModelBackend, Sequences, TLC
 
 CONSTANTS Traces,   \* a sequence of traces; of each, a sequence of [seen, act, outcome, successor]
           Paired,   \* an instance has two ports, of which the trace tells one
-          Meddled   \* somebody else writes too, by no rule of ours: a person's hand, a second operator that is not told here
+          Meddled   \* somebody else writes too, by no rule of ours: a person's hand, another operator that is not told
 VARIABLES t, n   \* the trace that is followed, and its next record
 replay == <<api, proc, sent, faults, t, n>>
 
@@ -32,15 +32,16 @@ GiveUpPort(p) == /\ Exposure = "NodePort" /\ pod[p].gated /\ ~pod[p].deleting  \
 GiveBack(c, next) == /\ Paired /\ claim[c].phase \in {"Reserved", "Cooling"} /\ service[c] = None  \* there is no second port
                      /\ claim[c].pod \in Pods => ~pod[claim[c].pod].here
                      /\ Becomes([api EXCEPT !.claim[c] = next], proc, sent) /\ UNCHANGED faults
-WithholdAgain(c) == /\ claim[c].phase = "Cooling" /\ claim[c].pod \notin api.vouched  \* the machine that was said to be removed is back
+WithholdAgain(c) == /\ claim[c].phase = "Cooling" /\ claim[c].pod \notin api.vouched  \* a machine said to be removed is back
                     /\ Becomes([api EXCEPT !.claim[c].phase = "Withheld"], proc, sent) /\ UNCHANGED faults
 
 Do(w) == CASE w[1] = "AddFinalizer" -> AddFinalizer(w[3]) [] w[1] = "RemoveFinalizer" -> RemoveFinalizer(w[3])
            [] w[1] = "WriteStatus" -> WriteStatus(w[3], w[4], w[5])
            [] w[1] = "CreateClaim" -> CreateClaim(w[3], w[4]) [] w[1] = "CreatePod" -> CreatePod(w[3], w[4], w[5])
            [] w[1] = "CreateService" -> CreateService(w[3], w[4]) [] w[1] = "BindClaim" -> BindClaim(w[3], w[4])
-           [] w[1] = "ReserveClaim" -> ReserveClaim(w[3]) [] w[1] = "WithholdClaim" -> WithholdClaim(w[3]) \/ WithholdAgain(w[3])
-           [] w[1] = "CoolClaim" -> CoolClaim(w[3]) [] w[1] = "DeleteClaim" -> DeleteClaim(w[3]) \/ GiveBack(w[3], [claim[w[3]] EXCEPT !.going = TRUE])
+           [] w[1] = "ReserveClaim" -> ReserveClaim(w[3]) [] w[1] = "CoolClaim" -> CoolClaim(w[3])
+           [] w[1] = "WithholdClaim" -> WithholdClaim(w[3]) \/ WithholdAgain(w[3])
+           [] w[1] = "DeleteClaim" -> DeleteClaim(w[3]) \/ GiveBack(w[3], [claim[w[3]] EXCEPT !.going = TRUE])
            [] w[1] = "RemoveClaimFinalizer" -> RemoveClaimFinalizer(w[3]) \/ (claim[w[3]].going /\ GiveBack(w[3], NoClaim))
            [] w[1] = "DeleteService" -> DeleteService(w[3])
            [] w[1] = "Ungate" -> Ungate(w[3]) [] w[1] = "SetServing" -> SetServing(w[3], w[4])
@@ -80,7 +81,8 @@ Hidden == /\ n <= Len(Traces[t])
                                 \/ Crash(p) \/ Reject(p) \/ (Record.seen.pod[p].word = "lost" /\ Lose(p))
              \/ \E b \in Backends : Delete(b) \/ TearFinalizer(b) \/ \E some \in SUBSET Ordinals : Scale(b, some)
              \/ TearLease \/ \E c \in Ports : DropClaim(c) \/ DropService(c)
-             \/ api.vouched # Record.seen.vouched /\ Jump([api EXCEPT !.vouched = Record.seen.vouched])  \* it comes and goes
+             \* What is known of machines comes and goes.
+             \/ api.vouched # Record.seen.vouched /\ Jump([api EXCEPT !.vouched = Record.seen.vouched])
              \/ \E p \in Pods : pod[p].outgrown /\ Jump([api EXCEPT !.pod[p].outgrown = FALSE])  \* the wish is taken back
              \/ \E w \in sent : Do(w)  \* what was in flight lands
              \/ OfNeighbour(Record.seen.lease) /\ Jump([api EXCEPT !.lease = Record.seen.lease])

@@ -2,9 +2,6 @@
 
     python3 -m tests.model.lives [FOLDER]     of logs, in one folder a cluster; by default those of the last e2e run
 
-Of a run on several clusters the logs may lie in folders of their own or all together: a life is known by the uid of its
-backend.
-
 A log may be that of several processes, one after the other. What an operator that was killed has left in the middle is
 gone on with by its successor, so the lines of one backend are put together. Where two operators were at it at once,
 each is followed by itself, as one beside whom somebody else writes.
