@@ -49,7 +49,9 @@ class TokenFile:
         if given is None or not given.startswith(TOKEN_SCHEME):
             return Refusal(Reason.NO_TOKEN, f"this call needs the header `{TOKEN_KEY}: {TOKEN_SCHEME}<token>`")
         wanted = self.read()
-        if not wanted or not hmac.compare_digest(given.removeprefix(TOKEN_SCHEME).encode(), wanted):
+        # Bytes that are no UTF-8 come in a str as surrogates.
+        shown = given.removeprefix(TOKEN_SCHEME).encode(errors="surrogateescape")
+        if not wanted or not hmac.compare_digest(shown, wanted):
             words = "this is not the token of this backend; it may have been made anew: read its Secret again"
             return Refusal(Reason.WRONG_TOKEN, words)
         return None

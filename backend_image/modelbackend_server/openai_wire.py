@@ -32,6 +32,10 @@ PARAMETERS = {
     "must_call": "tool_choice",
 }
 PREFIXES = ("chat.", "sampling.")
+# Of other servers' parameters, what to do instead.
+UNKNOWN = {
+    "lora": "adapters are loaded with the model, at one scale for all requests, which share their steps; leave it out",
+}
 
 
 def _text_as_list(text: Any) -> Any:
@@ -132,6 +136,11 @@ class ChatCompletion(Body):
             raise ValueError("tool_choice asks for a call, and there are no tools")
         if self.may_call and self.response_format is not None and self.response_format.type != "text":
             raise ValueError("response_format cannot be kept together with tools; set tool_choice to none")
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("top_logprobs is given, and logprobs is not true")
+        wanted = self.response_format
+        if wanted is not None and (wanted.type == "json_schema") != (wanted.json_schema is not None):
+            raise ValueError("response_format of the type json_schema, and no other, has a json_schema")
         return self
 
     @property
@@ -211,7 +220,7 @@ def read(kind: type[Kind], body: bytes) -> Kind | Refusal:
         first = invalid.errors(include_url=False, include_input=False)[0]
         path = ".".join(str(step) for step in first["loc"])
         words = {
-            "extra_forbidden": "this server knows no such parameter; leave it out",
+            "extra_forbidden": UNKNOWN.get(path, "this server knows no such parameter; leave it out"),
             "literal_error": f"{first['msg']}; this server can do nothing else",
         }.get(first["type"], first["msg"].removeprefix("Value error, "))
         return Refusal(Reason.BAD_REQUEST, f"{path}: {words}" if path else words, path)

@@ -25,6 +25,7 @@ TokenIds = npt.NDArray[np.int64]
 PENALTY_WINDOW_TOKENS = 64
 SEED_BITS = 64
 BLOCK_TOKENS = 64
+LOGIT_MAX = np.float32(1e30)
 WIDTHS = (64, 1024)
 """So many of the most likely tokens are tried, one after the other, where a grammar forbids the chosen one."""
 
@@ -158,7 +159,9 @@ def penalised(logits: Logits, tokens: npt.NDArray[np.int64], penalty: float) -> 
     """A copy in which the given tokens are less likely (Keskar et al. 2019, arXiv:1909.05858, section 4.1)."""
     changed = logits.copy()
     seen = changed[tokens]
-    changed[tokens] = np.where(seen > 0, seen / penalty, seen * penalty)
+    # A penalty near 0 makes more of a logit than a float32 holds, and of two infinities nothing can be told apart.
+    with np.errstate(over="ignore"):
+        changed[tokens] = np.clip(np.where(seen > 0, seen / penalty, seen * penalty), -LOGIT_MAX, LOGIT_MAX)
     return changed
 
 

@@ -143,6 +143,27 @@ async def test_a_plain_completion_streams_the_text_that_it_gives_at_once(tiny: P
             "unheard_of",
             "knows no such parameter",
         ),
+        (
+            lambda c: chat(c, extra_body={"lora": [{"id": 0, "scale": 0.5}]}),
+            openai.BadRequestError,
+            "bad_request",
+            "lora",
+            "at one scale for all requests",
+        ),
+        (
+            lambda c: chat(c, top_logprobs=3),
+            openai.BadRequestError,
+            "bad_request",
+            None,
+            "logprobs is not true",
+        ),
+        (
+            lambda c: chat(c, response_format={"type": "json_schema"}),
+            openai.BadRequestError,
+            "bad_request",
+            None,
+            "and no other, has a json_schema",
+        ),
         (lambda c: completion(c, prompt=["a", "b"]), openai.BadRequestError, "bad_request", "prompt", "at most 1 item"),
         (lambda c: completion(c, echo=True), openai.BadRequestError, "bad_request", "echo", "Input should be False"),
         (

@@ -167,5 +167,9 @@ async def test_inference_asks_for_its_token_at_both_doors_and_health_for_none(ti
                 assert response.status == 200
             async with session.get("/metrics") as response:
                 assert (response.status, response.headers["www-authenticate"]) == (401, "Bearer")
+        reader, writer = await asyncio.open_connection(LOOPBACK, server.ports.http)
+        writer.write(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
+        writer.close()
         health = health_pb2_grpc.HealthStub(server.channel)
         assert (await health.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING

@@ -94,6 +94,16 @@ def test_a_penalty_counts_the_prompt_and_what_was_generated_but_only_the_last_64
     assert Sampler(parameters, [0] + [1] * 64).choose(logits) == 0
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_smallest_of_what_is_more_than_0_leaves_numbers_and_a_choice() -> None:
+    smallest = float(np.float32(1e-45))
+    extreme = SamplingParameters(repeat_penalty=smallest, temperature=smallest, typical_p=smallest, top_p=smallest)
+    chosen = {Sampler(extreme, [0, 2], enders=[]).choose(LOGITS - 1) for _ in range(3)}
+    assert np.isfinite(penalised(LOGITS + 5, np.array([0, 2]), smallest)).all()
+    # What was seen is penalised by almost nothing, which is to be drawn to it.
+    assert chosen <= {0, 2}
+
+
 @given(
     st.lists(st.floats(-50, 50, width=32), min_size=1, max_size=200),
     st.builds(
