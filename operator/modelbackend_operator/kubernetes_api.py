@@ -86,8 +86,13 @@ class Credentials:
     """The header's value, for example `Bearer ...`."""
 
 
+UNDECLARED = "field not declared in schema"
+"""Of an apply that names a field which the installed kind does not have; its code is 500, its reason none."""
+NEWER = "this operator is newer than the kinds in this cluster: kubectl apply --server-side -f crds/ of its version"
+
+
 def outcome_of(answer: Answer) -> Outcome:
-    """What a write came to. Nothing is read from message texts."""
+    """What a write came to. Nothing else than `UNDECLARED` is read from message texts: to repeat it is of no use."""
     if answer.ok:
         return Applied()
     match answer.code:
@@ -97,6 +102,8 @@ def outcome_of(answer: Answer) -> Outcome:
             return Exists() if answer.reason == "AlreadyExists" else Conflict()
         case 400 | 403 | 405 | 413 | 415 | 422:
             return Denied(answer.message)
+        case 500 if UNDECLARED in answer.message:
+            return Denied(f"{answer.message}; {NEWER}")
         case _:
             return Unknown(answer.message)
 

@@ -4,7 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from modelbackend_operator import kubernetes_api
 from modelbackend_operator.api import FINALIZER, VERSION
+from modelbackend_operator.kubernetes_api import outcome_of
+from modelbackend_operator.outcome import Denied
 from tests.apiserver.harness import CRDS, ApiServer, Json, await_condition
 from tests.crd_files import read_crd
 
@@ -72,3 +75,25 @@ def test_the_stricter_rule_holds_for_what_is_changed(api_server: ApiServer, olde
     answer = api_server.merge(older_object, {"spec": {"replicas": 101}})
     assert answer.status == 422
     assert f"spec.replicas in body should be less than or equal to {MAXIMUM}" in answer.message
+
+
+def test_a_status_of_a_newer_operator_is_refused_whole_and_says_what_is_to_be_applied(
+    api_server: ApiServer, older_object: str
+) -> None:
+    status = {"replicas": 1, "tellsMore": []}
+    body = {**_head(api_server.get(older_object).body), "status": status}
+    answer = api_server.request(
+        "PATCH",
+        f"{older_object}/status?fieldManager=newer&force=true",
+        body,
+        content_type="application/apply-patch+yaml",
+    )
+    outcome = outcome_of(kubernetes_api.Answer(answer.status, answer.body))
+    assert isinstance(outcome, Denied)
+    assert ".status.tellsMore" in outcome.message
+    assert "kubectl apply --server-side -f crds/" in outcome.message
+    assert "replicas" not in api_server.get(older_object).body["status"], "nor a part of it"
+
+
+def _head(body: Json) -> Json:
+    return {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": {"name": body["metadata"]["name"]}}
