@@ -4,6 +4,9 @@ A sequence that lacks one token is about to give text (it is generating, or its 
 those come first and none waits for another's long prompt. What room is left goes to prompts, first come first
 served. A prompt longer than the room is cut into chunks: between two of them a caller may cancel, and the other
 sequences take their step.
+
+In the batch they stand by slot, whoever came first: llama.cpp computes those together whose numbers follow each other
+in it (llama_batch_allocr::split_equal), and each of the others by itself, at the price of all weights once more.
 """
 
 from __future__ import annotations
@@ -74,7 +77,7 @@ def plan(pending: Sequence[Pending], budget_tokens: int, prompt_tokens: int | No
             break
         chunks.append(_chunk(sequence, room))
         room -= chunks[-1].stop - chunks[-1].start
-    return BatchPlan(tuple(chunks))
+    return BatchPlan(tuple(sorted(chunks)))
 
 
 def _chunk(sequence: Pending, room: int) -> Chunk:

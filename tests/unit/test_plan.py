@@ -39,7 +39,7 @@ def test_a_generating_sequence_takes_its_step_before_anothers_prompt() -> None:
 
 def test_prompts_are_evaluated_first_come_first_served() -> None:
     assert plan([Pending(2, 0, 300), Pending(0, 0, 300)], 512) == BatchPlan(
-        (Chunk(2, 0, 300, outputs=1), Chunk(0, 0, 212, outputs=0))
+        (Chunk(0, 0, 212, outputs=0), Chunk(2, 0, 300, outputs=1))
     )
 
 
@@ -51,6 +51,14 @@ def pendings(draw: st.DrawFn) -> list[Pending]:
         evaluated = draw(st.integers(0, 1000))
         made.append(Pending(slot, evaluated, evaluated + draw(st.integers(1, 1000))))
     return made
+
+
+@given(pendings(), st.integers(16, 2048))
+def test_sequences_stand_by_slot_in_a_plan_so_that_llama_cpp_computes_neighbours_together(
+    pending: list[Pending], budget: int
+) -> None:
+    slots = [chunk.slot for chunk in plan(pending, budget).chunks]
+    assert slots == sorted(slots)
 
 
 @given(pendings(), st.integers(16, 2048))
