@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from modelbackend.v1 import inference_pb2
 
 from .admission import Admission
-from .delivery import CallerGoneError, Delivery, Texts
+from .delivery import CallerGoneError, Delivery, Texts, Whole
 from .generation import AnyWork, Embedded, Ended, Ending, Event, Generation, Outcome, Scored
 from .refusals import Reason, Refusal
 from .wire import Reader
@@ -58,6 +58,7 @@ async def generate(
         lambda reader: reader.work(request),
         lambda reader, work: Texts(work, reader.loaded.vocabulary, delivery),
         call,
+        told_at_its_end=isinstance(delivery, Whole),
     )
 
 
@@ -86,7 +87,7 @@ async def results(
         works.append(work)
         return collected
 
-    refusal = await _host(admission, read, receive, call)
+    refusal = await _host(admission, read, receive, call, told_at_its_end=True)
     if refusal is None and collected.cut:
         refusal = CUT
     return (works[0], collected) if refusal is None else refusal
@@ -97,6 +98,8 @@ async def _host(
     read: Callable[[Reader], AWork | Refusal],
     receive: Callable[[Reader, AWork], Receiver],
     call: Call,
+    *,
+    told_at_its_end: bool,
 ) -> Refusal | None:
     limit_seconds = admission.settings.request_timeout_seconds
     deadline = time.monotonic() + (limit_seconds if call.seconds is None else min(call.seconds, limit_seconds))
@@ -110,6 +113,7 @@ async def _host(
     generation = admission.accept(work, deadline, call.request_id)
     if isinstance(generation, Refusal):
         return admission.refused(generation)
+    generation.told_at_its_end = told_at_its_end
     with admission.hosted(generation):
         return await answer(generation, receive(reader, work), admission.settings.stall_seconds)
 

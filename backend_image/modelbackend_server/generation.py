@@ -167,6 +167,8 @@ class Generation:
         self.made = 0
         # What it is if its handler ends without saying anything else.
         self.outcome = Outcome.CANCELLED
+        # Set where the answer is given whole: nobody is woken for a part of it.
+        self.told_at_its_end = False
         self._inbox: deque[Event] = deque()
         self._arrived = asyncio.Event()
         self._lock = threading.Lock()
@@ -205,7 +207,8 @@ class Generation:
             case Ended():
                 self.phase = Phase.DELIVERING
         self._inbox.append(event)
-        self._arrived.set()
+        if not self.told_at_its_end or isinstance(event, Ended):
+            self._arrived.set()
 
     async def take(self) -> list[Event]:
         """All events since the last call, at least one, in order: a slow caller gets longer lists, not a queue."""

@@ -21,6 +21,9 @@ from .openai_messages import Json
 from .refusals import Reason, Refusal
 from .tools import CLOSE, CallReader, ToolCall
 
+# Made once: json.dumps makes one at each call that names options.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
 
 class Shape(Protocol):
     """How one kind of completion looks in JSON."""
@@ -240,4 +243,4 @@ class EventStream:
 
 
 def _event(data: Json) -> str:
-    return f"data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n"
+    return f"data: {_ENCODER.encode(data)}\n\n"
