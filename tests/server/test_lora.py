@@ -10,6 +10,7 @@ import pytest
 
 from modelbackend_server.exits import ExitCode
 from tests.server.engine import engine_of
+from tests.server.process import FREE_PORTS, started
 from tests.server.tiny_gguf import WIDTH, tensors, vocabulary, write_tiny_gguf
 
 CHANGED = "blk.0.attn_q.weight"
@@ -55,6 +56,15 @@ def test_a_text_with_an_adapter_is_that_of_the_merged_weights(
     write_tiny_gguf(merged, weights=named)
     assert text(tiny, lora=f"{adapter}:{SCALE}") == text(merged) != text(tiny)
     assert text(tiny, lora=f"{adapter}:0") == text(tiny)
+
+
+async def test_the_environment_that_the_operator_writes_loads_an_adapter(tiny: Path, adapter: Path) -> None:
+    named = f"{adapter}:{SCALE}"
+    async with started(*FREE_PORTS, MODELBACKEND_MODEL_PATH=str(tiny), MODELBACKEND_LORA=named) as server:
+        await server.log("lifecycle", state="serving")
+    async with started(*FREE_PORTS, MODELBACKEND_MODEL_PATH=str(tiny), MODELBACKEND_LORA=f"{tiny}:{SCALE}") as server:
+        assert await server.end() == ExitCode.BAD_MODEL
+        assert f"cannot load the LoRA adapter {tiny}" in server.words
 
 
 def test_what_is_no_adapter_of_this_model_is_refused_with_its_name(tiny: Path, tmp_path: Path) -> None:
