@@ -90,6 +90,8 @@ class Generator:
         else:
             place = Place(self.slots.free[0], self.slots.free[0], 0)
         slot = place.slot
+        if not place.goes_on:
+            self.vacate(slot, place.source)
         if not self._restored(place, prompt):
             self._take_over(place)
         slot.put(prompt[slot.evaluated :], slot.evaluated)
@@ -132,6 +134,15 @@ class Generator:
         self.context.copy(source.index, target.index, length)
         target.tokens[:length] = source.tokens[:length]
         target.known = target.evaluated = length
+
+    def vacate(self, slot: Slot[Holder], source: Slot[Holder]) -> None:
+        """A free one, before something comes into it from the source: what it remembers goes on in another."""
+        if not (self.share_prefixes and self.can_trim):
+            return
+        heir = self.slots.heir(slot, source, worth_a_copy_tokens=self._worth_a_copy_tokens())
+        if heir is not None:
+            self.copy(slot, heir, slot.evaluated)
+            heir.used_at = slot.used_at
 
     def _take_over(self, place: Place[Holder]) -> None:
         slot, reused = place.slot, place.reused

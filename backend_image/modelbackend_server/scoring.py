@@ -7,7 +7,7 @@ batch, and one among many still pays for the prefix only once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .generation import Ending, Generation, Scored, ScoreWork
@@ -67,14 +67,13 @@ class Scoring:
 
     def _begin_tails(self, home: Slot[Holder]) -> None:
         prefix = len(self.work.prompt)
-        for slot in (home, *self.owner.slots.free):
+        for slot in self._rooms(home):
             if not self._waiting:
                 break
-            if slot.index in self._tail_of or not (slot is home or self.owner.can_trim):
-                continue
             if slot is home:
                 self._make_home_ready(home, prefix)
             else:
+                self.owner.vacate(slot, home)
                 self.owner.copy(home, slot, prefix)
                 self.owner.occupy(slot, self)
             index = self._waiting.popleft()
@@ -86,6 +85,13 @@ class Scoring:
         if not self._tail_of and not self._waiting:
             self.owner.emit(self.generation, Scored(tuple(tuple(found) for found in self._found)))
             self.owner.end(self.generation, Ending.STOP)
+
+    def _rooms(self, home: Slot[Holder]) -> Iterator[Slot[Holder]]:
+        """The home itself while no tail is in it, and free slots beside those that are taken meanwhile."""
+        if home.index not in self._tail_of:
+            yield home
+        while self.owner.can_trim and (free := self.owner.slots.free):
+            yield free[0]
 
     def _make_home_ready(self, home: Slot[Holder], prefix: int) -> None:
         if home.evaluated > prefix and not self.owner.can_trim:

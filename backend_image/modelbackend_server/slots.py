@@ -75,6 +75,11 @@ class Place(Generic[Holder]):
     reused: int
     awaits: Awaited[Holder] | None = None
 
+    @property
+    def goes_on(self) -> bool:
+        """With what the slot has, which is not lost."""
+        return self.source is self.slot and self.reused >= LEAST_SHARED_TOKENS
+
 
 @dataclass(slots=True)
 class Slots(Generic[Holder]):
@@ -87,8 +92,16 @@ class Slots(Generic[Holder]):
 
     @property
     def free(self) -> list[Slot[Holder]]:
-        """Those left alone for longest first."""
-        return sorted((slot for slot in self.all if slot.holder is None), key=lambda slot: slot.used_at)
+        """Those first that keep busy ones side by side, where llama.cpp computes them together (see plan.py).
+
+        Of those that do so alike, the ones left alone for longest: what is remembered is the newest.
+        """
+        busy = {slot.index for slot in self.all if slot.holder is not None}
+
+        def key(slot: Slot[Holder]) -> tuple[int, int]:
+            return -len(busy & {slot.index - 1, slot.index + 1}), slot.used_at
+
+        return sorted((slot for slot in self.all if slot.holder is None), key=key)
 
     def release(self, slot: Slot[Holder]) -> None:
         """Free from now on, with what it has evaluated."""
@@ -121,6 +134,17 @@ class Slots(Generic[Holder]):
         if have[own.index] < LEAST_SHARED_TOKENS:
             own = free[0]
         return Place(own, own, have[own.index])
+
+    def heir(self, taken: Slot[Holder], source: Slot[Holder], *, worth_a_copy_tokens: int) -> Slot[Holder] | None:
+        """Where a copy of what `taken` has evaluated replaces what is older, if it is worth one.
+
+        The free slot that was left alone for longest; not the source of what comes into the one that is taken.
+        """
+        if taken.evaluated < max(LEAST_SHARED_TOKENS, worth_a_copy_tokens):
+            return None
+        others = (slot for slot in self.free if slot is not taken and slot is not source)
+        oldest = min(others, key=lambda slot: slot.used_at, default=taken)
+        return oldest if oldest.used_at < taken.used_at else None
 
     def place_again(self, slot: Slot[Holder], source: Slot[Holder]) -> Place[Holder]:
         """For one that has waited for a source: what of its known tokens the source has by now."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from modelbackend_server import watchdog
+from modelbackend_server import generating, watchdog
 from modelbackend_server.exits import ExitCode
 from modelbackend_server.generation import Ended, Ending, ScoreWork, Started, Work
 from modelbackend_server.json_schema import to_gbnf
@@ -78,6 +78,24 @@ def test_a_running_texts_beginning_serves_another(tiny: Path, expected: list[lis
         assert engine.engine.counters.reused_prompt_tokens > 100
         long.leave()
     assert other.tokens == expected[1]
+
+
+def test_what_a_slot_remembers_outlives_those_that_take_it_to_be_beside_a_running_text(
+    tiny: Path, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generating, "COPY_BYTES_PER_SECOND", 1e15)  # to evaluate so small a model again costs nothing
+    with engine_of(tiny, slots=4, context_length=8192) as engine:
+        (long,) = engine.submit(engine.work("his time was not", 7000))
+        engine.until(lambda: len(long.events) > 5)
+        first = engine.work(PROMPTS[0], 24)
+        assert engine.run(first)[0].tokens == expected[0]
+        for other in ("who is " * 9, "two of " * 9):
+            engine.run(engine.work(other, 24))
+        reused = engine.engine.counters.reused_prompt_tokens
+        assert engine.run(first)[0].tokens == expected[0]
+        assert not long.ended.is_set()
+        assert engine.engine.counters.reused_prompt_tokens - reused == len(first.prompt) - 1
+        long.leave()
 
 
 def test_one_that_waits_for_a_prompt_goes_on_when_its_maker_leaves(tiny: Path, expected: list[list[int]]) -> None:

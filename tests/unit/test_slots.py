@@ -52,6 +52,55 @@ def test_where_a_prompt_goes(
     assert (place.slot.index, place.source.index, place.reused, place.awaits) == (slot, source, reused, None), case
 
 
+@pytest.mark.parametrize(
+    ("holders", "first"),
+    [
+        ((None, None, None, None), 0),
+        ((None, None, "a", None), 1),
+        ((None, None, None, "a"), 2),
+        ((None, "a", None, "a"), 2),
+        (("a", "a", None, None), 2),
+        ((None, "a", "a", None), 0),
+    ],
+)
+def test_busy_slots_stay_side_by_side(holders: tuple[str | None, ...], first: int) -> None:
+    """Of those that keep them so alike, the one left alone for longest is taken."""
+    slots = made(*(([5], 1, holder) for holder in holders))
+    assert slots.place(prompt(7), worth_a_copy_tokens=FREE_COPIES).slot.index == first
+
+
+@pytest.mark.parametrize(
+    ("case", "slots", "heir"),
+    [
+        ("it goes where it was left alone for longest", [([3], 1, None), ([4], 1, None), ([6] * 50, 50, None)], 0),
+        ("little is not worth a copy", [([3], 1, None), ([4], 1, None), ([6] * 15, 15, None)], None),
+        ("a first token in common uses nothing", [([3], 1, None), ([4], 1, None), ([0, *[6] * 50], 51, None)], 0),
+        ("what is used in place stays", [([3], 1, None), ([4], 1, None), (BEGINNING, 100, None)], None),
+        (
+            "not where the prompt's beginning comes from",
+            [(BEGINNING + [9] * 500, 600, None), ([4], 1, "b"), ([6] * 50, 50, None)],
+            None,
+        ),
+    ],
+)
+def test_what_a_taken_slot_remembers_replaces_what_is_older(
+    case: str, slots: list[tuple[list[int], int, str | None]], heir: int | None
+) -> None:
+    known = made(*slots, ([0], 1, "a"))
+    place = known.place(prompt(7), worth_a_copy_tokens=FREE_COPIES)
+    assert place.slot.index == 2, case
+    found = None if place.goes_on else known.heir(place.slot, place.source, worth_a_copy_tokens=FREE_COPIES)
+    assert (found.index if found is not None else None) == heir, case
+
+
+def test_the_oldest_of_all_has_no_heir() -> None:
+    slots = made(([6] * 50, 50, None), ([7] * 50, 50, None))
+    oldest, newer = slots.all
+    assert slots.heir(oldest, oldest, worth_a_copy_tokens=FREE_COPIES) is None
+    assert slots.heir(newer, newer, worth_a_copy_tokens=FREE_COPIES) is oldest
+    assert slots.heir(newer, newer, worth_a_copy_tokens=51) is None, "it costs more than to evaluate them again"
+
+
 def test_a_copy_that_costs_more_than_it_saves_is_not_made() -> None:
     slots = made((BEGINNING, 100, "a"), ([5], 1, None))
     assert slots.place(prompt(7), worth_a_copy_tokens=101).reused == 0
