@@ -20,6 +20,9 @@ Holder = TypeVar("Holder")
 LEAST_SHARED_TOKENS = 16
 """A shorter beginning (most prompts share their first token) is worth neither a copy nor a wait."""
 
+LEAST_KEPT_TOKENS = 512
+"""A shorter text is evaluated again rather than copied for the case that it is asked for: a copy moves a whole slot."""
+
 
 @dataclass(slots=True, eq=False)
 class Slot(Generic[Holder]):
@@ -140,7 +143,7 @@ class Slots(Generic[Holder]):
 
         The free slot that was left alone for longest; not the source of what comes into the one that is taken.
         """
-        if taken.evaluated < max(LEAST_SHARED_TOKENS, worth_a_copy_tokens):
+        if taken.evaluated < max(LEAST_KEPT_TOKENS, worth_a_copy_tokens):
             return None
         others = (slot for slot in self.free if slot is not taken and slot is not source)
         oldest = min(others, key=lambda slot: slot.used_at, default=taken)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from modelbackend_server import generating, watchdog
+from modelbackend_server import generating, slots, watchdog
 from modelbackend_server.exits import ExitCode
 from modelbackend_server.generation import Ended, Ending, ScoreWork, Started, Work
 from modelbackend_server.json_schema import to_gbnf
@@ -84,6 +84,7 @@ def test_what_a_slot_remembers_outlives_those_that_take_it_to_be_beside_a_runnin
     tiny: Path, expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generating, "COPY_BYTES_PER_SECOND", 1e15)  # to evaluate so small a model again costs nothing
+    monkeypatch.setattr(slots, "LEAST_KEPT_TOKENS", 100)
     with engine_of(tiny, slots=4, context_length=8192) as engine:
         (long,) = engine.submit(engine.work("his time was not", 7000))
         engine.until(lambda: len(long.events) > 5)

@@ -13,6 +13,7 @@ from modelbackend_server.slots import LEAST_SHARED_TOKENS, Slot, Slots, Tokens, 
 
 FREE_COPIES = 0
 BEGINNING = list(range(100))
+LONG = [6] * 600
 
 
 def made(*slots: tuple[Sequence[int], int, str | None]) -> Slots[str]:
@@ -72,13 +73,13 @@ def test_busy_slots_stay_side_by_side(holders: tuple[str | None, ...], first: in
 @pytest.mark.parametrize(
     ("case", "slots", "heir"),
     [
-        ("it goes where it was left alone for longest", [([3], 1, None), ([4], 1, None), ([6] * 50, 50, None)], 0),
-        ("little is not worth a copy", [([3], 1, None), ([4], 1, None), ([6] * 15, 15, None)], None),
-        ("a first token in common uses nothing", [([3], 1, None), ([4], 1, None), ([0, *[6] * 50], 51, None)], 0),
+        ("it goes where it was left alone for longest", [([3], 1, None), ([4], 1, None), (LONG, 600, None)], 0),
+        ("little is not worth a copy", [([3], 1, None), ([4], 1, None), (LONG, 511, None)], None),
+        ("a first token in common uses nothing", [([3], 1, None), ([4], 1, None), ([0, *LONG], 601, None)], 0),
         ("what is used in place stays", [([3], 1, None), ([4], 1, None), (BEGINNING, 100, None)], None),
         (
             "not where the prompt's beginning comes from",
-            [(BEGINNING + [9] * 500, 600, None), ([4], 1, "b"), ([6] * 50, 50, None)],
+            [(BEGINNING + [9] * 500, 600, None), ([4], 1, "b"), (LONG, 600, None)],
             None,
         ),
     ],
@@ -94,11 +95,11 @@ def test_what_a_taken_slot_remembers_replaces_what_is_older(
 
 
 def test_the_oldest_of_all_has_no_heir() -> None:
-    slots = made(([6] * 50, 50, None), ([7] * 50, 50, None))
+    slots = made((LONG, 600, None), (LONG, 600, None))
     oldest, newer = slots.all
     assert slots.heir(oldest, oldest, worth_a_copy_tokens=FREE_COPIES) is None
     assert slots.heir(newer, newer, worth_a_copy_tokens=FREE_COPIES) is oldest
-    assert slots.heir(newer, newer, worth_a_copy_tokens=51) is None, "it costs more than to evaluate them again"
+    assert slots.heir(newer, newer, worth_a_copy_tokens=601) is None, "it costs more than to evaluate them again"
 
 
 def test_a_copy_that_costs_more_than_it_saves_is_not_made() -> None:
