@@ -4,6 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
+
 from e2e.api import Api
 from e2e.backends import Backend, claims_of
 from e2e.faults.conftest import Watchdog
@@ -39,7 +41,7 @@ def writes(api: Api, kubectl: Kubectl, operator: str) -> Counter[str]:
 
 
 def test_a_start_and_a_stop_take_a_dozen_writes_each(
-    api: Api, kubectl: Kubectl, operator: str, backend: Make, watchdog: Watchdog
+    api: Api, kubectl: Kubectl, operator: str, backend: Make, watchdog: Watchdog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     until("no earlier port cools", lambda: not kubectl.list("portclaims"))
     before = writes(api, kubectl, operator)
@@ -52,17 +54,21 @@ def test_a_start_and_a_stop_take_a_dozen_writes_each(
     one.until_gone()
     stopped = writes(api, kubectl, operator)
     until("its port is free", lambda: not claims_of(kubectl, uid))
+    figures = []
     for what, wrote in (("start", started - before), ("stop", stopped - started)):
-        print(f"\n{what}: {wrote.total()} writes: " + ", ".join(f"{n} {call}" for call, n in sorted(wrote.items())))
+        calls = ", ".join(f"{count} {call}" for call, count in sorted(wrote.items()))
+        figures.append(f"{what}: {wrote.total()} writes: {calls}")
         assert 0 < wrote.total() - sum(wrote[call] for call in FREEING) <= MOST_WRITES, wrote
     watchdog.history.catch_up()
     seen = watchdog.history.versions
     created_at = min(v.seen_at for v in seen if v.kind is Kind.BACKEND and _is_of(v.raw, uid))
     pod_at = min(v.seen_at for v in seen if v.kind is Kind.POD and _is_of(v.raw, uid))
-    print(f"create to pod object: {(pod_at - created_at) * 1000:.0f} ms")
+    figures.append(f"create to pod object: {(pod_at - created_at) * 1000:.0f} ms")
     ran_at = min(life.first_at for life in watchdog.processes_of(uid))
     ready_at = min(v.seen_at for v in seen if v.kind is Kind.BACKEND and _is_of(v.raw, uid) and _is_ready(v.raw))
-    print(f"Ready {ready_at - ran_at:.1f} s after the server's process began")
+    figures.append(f"Ready {ready_at - ran_at:.1f} s after the server's process began")
+    with capsys.disabled():  # also of a run that passes
+        print("", *figures, sep="\n")
 
 
 def _is_of(raw: Object, uid: str) -> bool:
